@@ -1,0 +1,49 @@
+"""Neural Production Systems: sparse, readable rules between the slots of a model.
+
+Public names only, imported when first used, so that `import nps` costs what torch costs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nps.version import __version__
+
+if TYPE_CHECKING:
+    from nps.rules import ConvRules, MLPRules, ParallelNPS, RuleSet, SequentialNPS, Trace
+    from nps.training.run import load
+
+_HOME = {
+    "SequentialNPS": "nps.rules",
+    "ParallelNPS": "nps.rules",
+    "Trace": "nps.rules",
+    "RuleSet": "nps.rules",
+    "MLPRules": "nps.rules",
+    "ConvRules": "nps.rules",
+    "load": "nps.experiments",
+}
+
+__all__ = [
+    "ConvRules",
+    "MLPRules",
+    "ParallelNPS",
+    "RuleSet",
+    "SequentialNPS",
+    "Trace",
+    "__version__",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"}:
+        return importlib.import_module(f"nps.{name}")
+    raise AttributeError(f"module 'nps' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

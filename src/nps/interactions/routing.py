@@ -1,0 +1,94 @@
+"""The paper's baseline for coordinate arithmetic: a routing MLP in place of slots × rules.
+
+Appendix "Coordinate Arithmetic Task": a 4-layer MLP of width 32 reads all slots at once, and three
+linear heads choose the primary slot, the contextual slot and the rule. The rules' MLPs and the
+hard choices are those of NPS; only what decides is different. Behind the same call as the layers,
+but for a fixed number of slots, and blind to slot order no more than any MLP is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from nps.rules.check import require_int
+from nps.rules.gumbel import hard_choice
+from nps.rules.layer import Choices, RuleLayer
+from nps.rules.projection import Query
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class Routing(RuleLayer):
+    """One (rule, primary slot, context) triple a stage, chosen by an MLP over all slots.
+
+    Args:
+        slot_dim, num_rules, stages, hidden_dim, temperature, selection_dim: as `SequentialNPS`.
+        num_slots: M, fixed.
+        width: of the routing MLP (paper: 32).
+        depth: its layers (paper: 4).
+
+    Shapes: slots (..., M, D) -> (..., M, D).
+    """
+
+    def __init__(
+        self,
+        slot_dim: int,
+        num_rules: int,
+        *,
+        num_slots: int,
+        width: int = 32,
+        depth: int = 4,
+        **options: Any,
+    ) -> None:
+        require_int("num_slots", num_slots, at_least=1)
+        require_int("width", width, at_least=1)
+        require_int("depth", depth, at_least=1)
+        self._router_shape = (num_slots, width, depth)
+        super().__init__(slot_dim, num_rules, rule_dim=1, **options)
+        # The router chooses by number: rules have no condition of their own.
+        self.rules.embedding.requires_grad_(False)
+
+    def _make_selection(self, key_dim: int, query: Query) -> None:
+        m, width, depth = self._router_shape
+        sizes = [m * self.selection_dim, *[width] * depth]
+        layers: list[nn.Module] = []
+        for size_in, size_out in zip(sizes, sizes[1:], strict=False):
+            layers += [nn.Linear(size_in, size_out), nn.ReLU()]
+        self.router = nn.Sequential(*layers)
+        self.primary_head = nn.Linear(width, m)
+        self.context_head = nn.Linear(width, m)
+        self.rule_head = nn.Linear(width, len(self.rules))
+
+    def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
+        return [(m,), (m,), (len(self.rules),)]
+
+    def _stage(
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        features: Float[Tensor, "*batch M F"],
+        embedding: Tensor,
+        slot_mask: Tensor | None,
+        uniform: Tensor | None,
+    ) -> tuple[Tensor, Choices]:
+        m = self._router_shape[0]
+        if features.shape[-2] != m or slot_mask is not None:
+            got = "a slot_mask" if slot_mask is not None else f"{features.shape[-2]} slots"
+            raise ValueError(f"slots: got {got}, expected all of num_slots = {m} slots")
+        thought = self.router(features.flatten(-2))
+        heads = (self.primary_head, self.context_head, self.rule_head)
+        scores = [head(thought) for head in heads]
+        primary, context, rule = (
+            hard_choice(score, uniform=noise, temperature=self.temperature)
+            for score, noise in zip(scores, self._take(uniform, m), strict=True)
+        )
+        at_primary, at_context = primary.unsqueeze(-1), context.unsqueeze(-1)
+        update = self._act((at_primary * slots).sum(-2), (at_context * slots).sum(-2), rule)
+        slots = slots + at_primary * update.unsqueeze(-2)
+        # The router's rule scores are the same whichever slot is primary.
+        rule_scores = scores[2].unsqueeze(-2).expand(*scores[2].shape[:-1], m, -1)
+        return slots, Choices(
+            primary, rule.unsqueeze(-2), context.unsqueeze(-2), rule_scores, scores[1].unsqueeze(-2)
+        )

@@ -1,0 +1,21 @@
+"""The paper: rules, and the two algorithms that choose and apply them. Needs torch alone."""
+
+from nps.rules.apply import ConvRules, MLPRules
+from nps.rules.gumbel import gumbel, hard_choice
+from nps.rules.layer import RuleLayer
+from nps.rules.parallel import ParallelNPS
+from nps.rules.ruleset import RuleSet
+from nps.rules.sequential import SequentialNPS
+from nps.rules.trace import Trace
+
+__all__ = [
+    "ConvRules",
+    "MLPRules",
+    "ParallelNPS",
+    "RuleLayer",
+    "RuleSet",
+    "SequentialNPS",
+    "Trace",
+    "gumbel",
+    "hard_choice",
+]

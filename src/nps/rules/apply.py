@@ -1,0 +1,143 @@
+"""Step 4: N rules, each with its own action on [primary slot, contextual slot].
+
+All N actions are computed and the one-hot choice picks one. The straight-through gradient of the
+choice is <g, action_i(x)> for every i, so training needs all N outputs: this dense form is exact.
+One batched product per layer, batched over the rules: each rule's numbers come from its own
+product, which is why removing another rule cannot change them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.nn import functional as F
+
+from nps.rules.check import require_int
+from nps.rules.ruleset import RuleSet
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class MLPRules(RuleSet):
+    """The paper's action: Linear(2D, hidden), ReLU, Linear(hidden, D) (table "rule-specific MLP").
+
+    Args:
+        num_rules: N.
+        slot_dim: D.
+        rule_dim: size of the embeddings.
+        hidden_dim: H of the action.
+
+    Shapes: slots (T, D), choice (T, N) -> (T, D).
+    """
+
+    weight_in: Parameter
+    bias_in: Parameter
+    weight_out: Parameter
+    bias_out: Parameter
+
+    def __init__(
+        self, num_rules: int, slot_dim: int, *, rule_dim: int = 64, hidden_dim: int = 128
+    ) -> None:
+        require_int("hidden_dim", hidden_dim, at_least=1)
+        action = {
+            "weight_in": ((2 * slot_dim, hidden_dim), 2 * slot_dim),
+            "bias_in": ((hidden_dim,), 2 * slot_dim),
+            "weight_out": ((hidden_dim, slot_dim), hidden_dim),
+            "bias_out": ((slot_dim,), hidden_dim),
+        }
+        super().__init__(num_rules, slot_dim, rule_dim, action)
+        self.hidden_dim = hidden_dim
+
+    def forward(
+        self,
+        primary: Float[Tensor, "T D"],
+        context: Float[Tensor, "T D"],
+        choice: Float[Tensor, "T N"],
+    ) -> Float[Tensor, "T D"]:
+        outputs = self.outputs(primary, context)
+        return (choice.t().unsqueeze(-1).to(outputs.dtype) * outputs).sum(0)
+
+    def outputs(
+        self, primary: Float[Tensor, "T D"], context: Float[Tensor, "T D"]
+    ) -> Float[Tensor, "N T D"]:
+        """What every rule would do."""
+        weight_in, bias_in = self.tensor("weight_in"), self.tensor("bias_in")
+        weight_out, bias_out = self.tensor("weight_out"), self.tensor("bias_out")
+        x = torch.cat([primary, context], -1).to(weight_in.dtype)
+        hidden = torch.baddbmm(bias_in.unsqueeze(1), x.expand(len(self), -1, -1), weight_in).relu()
+        return torch.baddbmm(bias_out.unsqueeze(1), hidden, weight_out)
+
+
+class ConvRules(RuleSet):
+    """Convolutional actions for slots that are feature maps (Shapes stack with RPIN).
+
+    conv(2C, hidden), ReLU, conv(hidden, C), size kept. Pass it as `rules=` to a layer; without
+    explicit `selection` features the layer selects by each slot's spatial mean.
+
+    Args:
+        num_rules: N.
+        slot_dim: C, the channels of a slot.
+        rule_dim: size of the embeddings.
+        hidden_dim: channels of the hidden layer.
+        kernel_size: odd.
+
+    Shapes: slots (T, C, H, W), choice (T, N) -> (T, C, H, W).
+    """
+
+    event_dims = 3
+
+    weight_in: Parameter
+    bias_in: Parameter
+    weight_out: Parameter
+    bias_out: Parameter
+
+    def __init__(
+        self,
+        num_rules: int,
+        slot_dim: int,
+        *,
+        rule_dim: int = 64,
+        hidden_dim: int = 128,
+        kernel_size: int = 3,
+    ) -> None:
+        require_int("hidden_dim", hidden_dim, at_least=1)
+        require_int("kernel_size", kernel_size, at_least=1)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size: got {kernel_size}, expected an odd number")
+        square, area = (kernel_size, kernel_size), kernel_size**2
+        action = {
+            "weight_in": ((hidden_dim, 2 * slot_dim, *square), 2 * slot_dim * area),
+            "bias_in": ((hidden_dim,), 2 * slot_dim * area),
+            "weight_out": ((slot_dim, hidden_dim, *square), hidden_dim * area),
+            "bias_out": ((slot_dim,), hidden_dim * area),
+        }
+        super().__init__(num_rules, slot_dim, rule_dim, action)
+        self.hidden_dim = hidden_dim
+        self.kernel_size = kernel_size
+
+    def forward(
+        self,
+        primary: Float[Tensor, "T C H W"],
+        context: Float[Tensor, "T C H W"],
+        choice: Float[Tensor, "T N"],
+    ) -> Float[Tensor, "T C H W"]:
+        outputs = self.outputs(primary, context)
+        return (choice[:, :, None, None, None].to(outputs.dtype) * outputs).sum(1)
+
+    def outputs(
+        self, primary: Float[Tensor, "T C H W"], context: Float[Tensor, "T C H W"]
+    ) -> Float[Tensor, "T N C H W"]:
+        """What every rule would do: the rules are the groups of one convolution."""
+        n, pad = len(self), self.kernel_size // 2
+        weight_in, bias_in = self.tensor("weight_in"), self.tensor("bias_in")
+        weight_out, bias_out = self.tensor("weight_out"), self.tensor("bias_out")
+        x = torch.cat([primary, context], 1).to(weight_in.dtype)
+        hidden = F.conv2d(x, weight_in.flatten(0, 1), bias_in.flatten(), padding=pad).relu()
+        out = F.conv2d(
+            hidden, weight_out.flatten(0, 1), bias_out.flatten(), padding=pad, groups=n
+        )
+        return out.unflatten(1, (n, self.slot_dim))

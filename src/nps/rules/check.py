@@ -1,0 +1,46 @@
+"""One-line errors that name the argument, what came and what was expected."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def require_int(name: str, value: object, *, at_least: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name}: got {value!r}, expected an integer")
+    if at_least is not None and value < at_least:
+        raise ValueError(f"{name}: got {value}, expected at least {at_least}")
+
+
+def require_number(name: str, value: object, low: float, high: float, *, open_top: bool) -> None:
+    """low <= value < high, or <= high when the top is closed."""
+    bounds = f"[{low:g}, {high:g}" + (")" if open_top else "]")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise ValueError(f"{name}: got {value!r}, expected a number in {bounds}")
+    if value < low or value > high or (open_top and value == high):
+        raise ValueError(f"{name}: got {value:g}, expected a number in {bounds}")
+
+
+def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(choices)}")
+
+
+def require_finite(name: str, tensor: Tensor) -> None:
+    """Refuse NaN and infinity where looking is free of a device sync.
+
+    That is: eager code on the CPU. A look at a GPU tensor would stall every step, and compiled or
+    vmapped code cannot look at all; there the training loop's guard on the loss takes over.
+    """
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
+        return
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return
+    finite = torch.isfinite(tensor)
+    if not finite.all():
+        where = tuple(torch.nonzero(~finite)[0].tolist())
+        value = tensor[where].item()
+        raise ValueError(f"{name}: got {value} at index {where}, expected finite numbers")

@@ -1,0 +1,277 @@
+"""What both rule layers share: the constructor, the checks of their input, and their noise.
+
+The randomness of a call is one tensor of uniform numbers: drawn by the layer, drawn from a
+generator, or passed in. So a training step is a function of (weights, batch, noise), the same
+eager, compiled, under vmap and after a resume; and a call draws once instead of once a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nps.rules.apply import MLPRules
+from nps.rules.bind import Bind
+from nps.rules.check import require_choice, require_finite, require_int, require_number
+from nps.rules.gumbel import MIN_TEMPERATURE
+from nps.rules.projection import Query, exact
+from nps.rules.ruleset import RuleSet
+from nps.rules.select import Select, drop_scores
+from nps.rules.trace import Trace, index_or_none
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+Selection = Tensor | Callable[[Tensor], Tensor]
+Noise = Tensor | torch.Generator
+
+
+class RuleLayer(nn.Module):
+    """Base of `SequentialNPS` and `ParallelNPS`; their docstrings say what the arguments mean."""
+
+    def __init__(
+        self,
+        slot_dim: int,
+        num_rules: int,
+        *,
+        stages: int = 1,
+        rule_dim: int = 64,
+        key_dim: int = 32,
+        hidden_dim: int = 128,
+        temperature: float = 1.0,
+        selection_dim: int | None = None,
+        dropout: float = 0.0,
+        query: Query = "linear",
+        self_context: bool = True,
+        rules: RuleSet | None = None,
+    ) -> None:
+        super().__init__()
+        require_int("slot_dim", slot_dim, at_least=1)
+        require_int("num_rules", num_rules, at_least=1)
+        require_int("stages", stages, at_least=1)
+        require_int("key_dim", key_dim, at_least=1)
+        require_number("temperature", temperature, MIN_TEMPERATURE, float("inf"), open_top=True)
+        require_number("dropout", dropout, 0.0, 1.0, open_top=True)
+        require_choice("query", query, ("linear", "mlp"))
+        if selection_dim is None:
+            selection_dim = slot_dim
+        require_int("selection_dim", selection_dim, at_least=1)
+        if rules is None:
+            rules = MLPRules(num_rules, slot_dim, rule_dim=rule_dim, hidden_dim=hidden_dim)
+        elif (len(rules), rules.slot_dim) != (num_rules, slot_dim):
+            raise ValueError(
+                f"rules: got {len(rules)} rules of slot_dim {rules.slot_dim}, "
+                f"expected {num_rules} of {slot_dim}"
+            )
+        self.slot_dim = slot_dim
+        self.selection_dim = selection_dim
+        self.stages = stages
+        self.temperature = temperature
+        self.dropout = dropout
+        self.self_context = self_context
+        self.rules = rules
+        self._make_selection(key_dim, query)
+
+    def _make_selection(self, key_dim: int, query: Query) -> None:
+        """Build what chooses rules and contexts."""
+        self.select = Select(self.selection_dim, self.rules.rule_dim, key_dim, query)
+        self.bind = Bind(self.selection_dim, key_dim, query)
+
+    def extra_repr(self) -> str:
+        return f"{self.slot_dim}, {len(self.rules)}, stages={self.stages}"
+
+    # -- the call -----------------------------------------------------------------------------
+
+    def forward(
+        self,
+        slots: Float[Tensor, "*batch M *slot"],
+        *,
+        selection: Selection | None = None,
+        slot_mask: Bool[Tensor, "*batch M"] | None = None,
+        noise: Noise | None = None,
+        return_trace: bool = False,
+    ) -> Tensor | tuple[Tensor, Trace]:
+        """Apply K stages of rules.
+
+        Args:
+            slots: (..., M, D), any number of leading dimensions; (..., M, C, H, W) for
+                convolutional rules.
+            selection: what selection and binding look at, (..., M, selection_dim), where that is
+                not the slots themselves: a tensor, the same at every stage, or a function of the
+                current slots. The actions never see it.
+            slot_mask: (..., M); False slots are never chosen, neither primary nor context, and
+                come back as they were, whatever they hold.
+            noise: in training, a `torch.Generator`, or uniform numbers of shape
+                `noise_shape(...)`; by default drawn from torch's global generator. Evaluation
+                is the deterministic argmax and draws none.
+            return_trace: also return what fired where.
+
+        Returns:
+            The new slots, or (slots, Trace).
+        """
+        events = self.rules.event_dims
+        self._check_slots(slots, slot_mask)
+        given = slots
+        if slot_mask is not None:
+            slots = torch.where(behind(slot_mask, events), slots, 0.0)
+        require_finite("slots", slots)
+        batch, m = slots.shape[: -1 - events], slots.shape[-1 - events]
+        uniform = self._uniform(noise, batch, m, slots.device) if self.training else None
+        embedding = self.rules.tensor("embedding")
+        traces: list[Trace] = []
+        for stage in range(self.stages):
+            features = self._features(slots, selection, slot_mask)
+            numbers = None if uniform is None else uniform.select(-2, stage)
+            slots, choices = self._stage(slots, features, embedding, slot_mask, numbers)
+            if return_trace:
+                traces.append(choices.trace())
+        if slot_mask is not None:
+            slots = torch.where(behind(slot_mask, events), slots, given)
+        return (slots, Trace.of_stages(traces, len(batch))) if return_trace else slots
+
+    def _stage(
+        self,
+        slots: Tensor,
+        features: Tensor,
+        embedding: Tensor,
+        slot_mask: Tensor | None,
+        uniform: Tensor | None,
+    ) -> tuple[Tensor, Choices]:
+        """One stage: the new slots and what was chosen. Each algorithm is one of these."""
+        raise NotImplementedError(f"{type(self).__name__} has no algorithm")
+
+    # -- noise --------------------------------------------------------------------------------
+
+    def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
+        """Shapes of one stage's uniform numbers, in the order the stage takes them."""
+        raise NotImplementedError(f"{type(self).__name__} has no algorithm")
+
+    def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
+        """Shape of the uniform numbers that one training call on (*batch, slots, D) uses."""
+        size = sum(torch.Size(part).numel() for part in self._noise_parts(slots))
+        return (*batch, self.stages, size)
+
+    def _uniform(
+        self, noise: Noise | None, batch: tuple[int, ...], m: int, device: torch.device
+    ) -> Tensor:
+        shape = self.noise_shape(*batch, slots=m)
+        if isinstance(noise, Tensor):
+            if tuple(noise.shape) != shape:
+                raise ValueError(f"noise: got shape {tuple(noise.shape)}, expected {shape}")
+            return noise.to(device)
+        return torch.rand(shape, generator=noise, device=device)
+
+    def _take(self, uniform: Tensor | None, m: int) -> list[Tensor | None]:
+        """Split one stage's numbers into its parts; None where a part is empty or all are."""
+        parts = self._noise_parts(m)
+        if uniform is None:
+            return [None] * len(parts)
+        sizes = [torch.Size(part).numel() for part in parts]
+        split = zip(uniform.split(sizes, -1), parts, strict=True)
+        return [x.unflatten(-1, part) if x.shape[-1] else None for x, part in split]
+
+    # -- steps shared by both algorithms ------------------------------------------------------
+
+    def _score_rules(
+        self, features: Tensor, embedding: Tensor, drop: Tensor | None
+    ) -> tuple[Float[Tensor, "*batch M N"], Float[Tensor, "*batch M N"]]:
+        """Scores of every rule on every slot: as they are, and after dropout."""
+        scores = self.select(features, embedding)
+        return scores, scores if drop is None else drop_scores(scores, drop, self.dropout)
+
+    def _pairs_allowed(self, slot_mask: Tensor | None) -> Bool[Tensor, "*batch M N"] | None:
+        """May rule i fire on slot m? None when everything may."""
+        rules = self.rules.allowed()
+        if slot_mask is None:
+            return rules
+        return slot_mask.unsqueeze(-1) & (True if rules is None else rules)
+
+    def _context_allowed(
+        self, slot_mask: Tensor | None, m: int, device: torch.device
+    ) -> Bool[Tensor, "*batch M M"] | None:
+        """May slot j be the context of slot m? None when every slot may."""
+        if self.self_context:
+            return None if slot_mask is None else slot_mask.unsqueeze(-2)
+        others = ~torch.eye(m, dtype=torch.bool, device=device)
+        return others if slot_mask is None else others & slot_mask.unsqueeze(-2)
+
+    def _act(self, primary: Tensor, context: Tensor, rule: Tensor) -> Tensor:
+        """Run the rule set on any number of leading dimensions, in the slots' own type."""
+        events = self.rules.event_dims
+        batch = primary.shape[:-events]
+        slot = primary.shape[-events:]
+        update = self.rules(
+            primary.reshape(-1, *slot), context.reshape(-1, *slot), rule.reshape(-1, rule.shape[-1])
+        )
+        return update.reshape(*batch, *slot)
+
+    # -- checks -------------------------------------------------------------------------------
+
+    def _check_slots(self, slots: Tensor, slot_mask: Tensor | None) -> None:
+        events = self.rules.event_dims
+        layout = "(..., M, D)" if events == 1 else "(..., M, C, H, W)"
+        if not isinstance(slots, Tensor) or not slots.is_floating_point():
+            kind = slots.dtype if isinstance(slots, Tensor) else type(slots).__name__
+            raise ValueError(f"slots: got {kind}, expected a floating point tensor")
+        if slots.dim() < 1 + events or slots.shape[-events] != self.slot_dim:
+            raise ValueError(
+                f"slots: got shape {tuple(slots.shape)}, expected {layout} with "
+                f"{'D' if events == 1 else 'C'} = {self.slot_dim}"
+            )
+        if slots.shape[-1 - events] == 0:
+            raise ValueError(f"slots: got shape {tuple(slots.shape)}, expected at least one slot")
+        if slot_mask is None:
+            return
+        expected = tuple(slots.shape[:-events])
+        if slot_mask.dtype != torch.bool or tuple(slot_mask.shape) != expected:
+            raise ValueError(
+                f"slot_mask: got {slot_mask.dtype} of shape {tuple(slot_mask.shape)}, "
+                f"expected torch.bool of shape {expected}"
+            )
+
+    def _features(
+        self, slots: Tensor, selection: Selection | None, slot_mask: Tensor | None
+    ) -> Float[Tensor, "*batch M F"]:
+        events = self.rules.event_dims
+        if selection is None:
+            features = slots if events == 1 else slots.mean((-2, -1))
+        else:
+            features = selection if isinstance(selection, Tensor) else selection(slots)
+        expected = (*slots.shape[:-events], self.selection_dim)
+        if tuple(features.shape) != expected:
+            raise ValueError(
+                f"selection: got shape {tuple(features.shape)}, expected {expected} "
+                f"(selection_dim = {self.selection_dim})"
+            )
+        if selection is not None:
+            if slot_mask is not None:
+                features = torch.where(slot_mask.unsqueeze(-1), features, 0.0)
+            require_finite("selection", features)
+        return exact(features)
+
+
+class Choices(NamedTuple):
+    """The one-hot choices of one stage and the scores behind them, each for all M slots."""
+
+    primary: Float[Tensor, "*batch M"]
+    rule: Float[Tensor, "*batch #M N"]
+    context: Float[Tensor, "*batch #M M"]
+    rule_scores: Float[Tensor, "*batch M N"]
+    context_scores: Float[Tensor, "*batch #M M"]
+
+    def trace(self) -> Trace:
+        fired = self.primary.detach() > 0
+        return Trace(
+            rule=torch.where(fired, index_or_none(self.rule), -1),
+            context=torch.where(fired, index_or_none(self.context), -1),
+            rule_scores=self.rule_scores,
+            context_scores=torch.where(fired.unsqueeze(-1), self.context_scores, 0.0),
+        )
+
+
+def behind(x: Tensor, dims: int) -> Tensor:
+    """Append `dims` dimensions of size one, to meet a slot's own dimensions."""
+    return x.reshape(*x.shape, *[1] * dims)

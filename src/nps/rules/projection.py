@@ -1,0 +1,57 @@
+"""The learned maps to queries and keys: W^q and W^k of Algorithms 1 and 2.
+
+Scores decide hard choices, so they are computed in float32 at least, whatever the slots' type and
+whether or not autocast is on: half precision would flip choices.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Query = Literal["linear", "mlp"]
+
+MLP_WIDTH = 128
+
+
+def exact(x: Tensor) -> Tensor:
+    """Float32 at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class Projection(nn.Module):
+    """Slot or rule features to queries or keys.
+
+    `"linear"` is the paper's: one matrix, no bias. `"mlp"` puts one hidden layer of 128 ReLU units
+    before it, for conditions that no linear score can express: with one rule and an action copied
+    to every slot, the action's term of a linear score is the same for all slots and cancels in the
+    choice; and a bilinear score cannot ask "is my change equal to that slot's value".
+    """
+
+    def __init__(self, in_dim: int, key_dim: int, kind: Query = "linear") -> None:
+        super().__init__()
+        self.kind = kind
+        self.hidden = nn.Linear(in_dim, MLP_WIDTH) if kind == "mlp" else None
+        width = in_dim if self.hidden is None else MLP_WIDTH
+        self.out = nn.Linear(width, key_dim, bias=False)
+
+    def forward(self, features: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch key"]:
+        with torch.autocast(features.device.type, enabled=False):
+            x = exact(features)
+            if self.hidden is not None:
+                weight, bias = self.hidden.weight, self.hidden.bias
+                x = nn.functional.linear(x, weight.to(x.dtype), bias.to(x.dtype)).relu()
+            return nn.functional.linear(x, self.out.weight.to(x.dtype))
+
+
+def match(
+    query: Float[Tensor, "*batch Q key"], key: Float[Tensor, "*batch P key"]
+) -> Float[Tensor, "*batch Q P"]:
+    """Dot products of queries and keys, unscaled as the paper writes them."""
+    with torch.autocast(query.device.type, enabled=False):
+        return query @ key.to(query.dtype).transpose(-1, -2)

@@ -1,0 +1,94 @@
+"""Algorithm 1: one (rule, primary slot) pair a stage, K stages."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from nps.rules.gumbel import hard_choice
+from nps.rules.layer import Choices, RuleLayer, behind
+
+
+class SequentialNPS(RuleLayer):
+    r"""The sequential neural production system, `Neural Production Systems
+    <https://arxiv.org/abs/2103.01937>`_, Algorithm 1.
+
+    Each of K stages picks one pair of primary slot and rule among all M·N, then one contextual
+    slot, and adds the rule's action to the primary slot alone:
+
+    .. math::
+        p, r &= \mathrm{argmax}_{j,i}\,(V_j W^q \cdot R_i W^k + \gamma) \\
+        c &= \mathrm{argmax}_j\,(V_p \tilde W^q \cdot V_j \tilde W^k + \gamma) \\
+        V_p &\leftarrow V_p + \mathrm{MLP}_r([V_p, V_c])
+
+    with :math:`\gamma` Gumbel noise in training and none in evaluation. The choices are hard with
+    straight-through gradients, which reach every rule and every slot.
+
+    Args:
+        slot_dim: D, size of a slot (channels for convolutional rules).
+        num_rules: N.
+        stages: K.
+        rule_dim: size of a rule's embedding.
+        key_dim: size of queries and keys (paper: 32).
+        hidden_dim: hidden units of a rule's MLP (paper: 128).
+        temperature: of the softmax that gives the gradient (paper: 1).
+        selection_dim: size of the features selection sees, where they are not the slots.
+        dropout: probability that a rule score is set to zero in training (paper: 0.35 on
+            coordinate arithmetic). It keeps rules in play that an early winner would starve.
+        query: `"linear"` as in the paper, or `"mlp"`: a small network, needed where no linear
+            score can tell the slots apart (one rule and an action copied to every slot: the
+            action's term is equal for all slots and cancels).
+        self_context: may a slot be its own context? The paper does not exclude it. With False and
+            no other slot to look at, the context is zero and the trace says -1.
+        rules: another rule set, e.g. `ConvRules`; `rule_dim` and `hidden_dim` are then its own.
+
+    Shapes: slots (..., M, D) -> (..., M, D).
+    """
+
+    def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
+        n = len(self.rules)
+        return [(m * n,), (1, m), (m, n) if self.dropout > 0 else (0,)]
+
+    def _stage(
+        self,
+        slots: Tensor,
+        features: Tensor,
+        embedding: Tensor,
+        slot_mask: Tensor | None,
+        uniform: Tensor | None,
+    ) -> tuple[Tensor, Choices]:
+        events = self.rules.event_dims
+        m, n = features.shape[-2], len(self.rules)
+        pair_noise, context_noise, drop = self._take(uniform, m)
+
+        # Step 2: one (slot, rule) pair among M·N.
+        scores, dropped = self._score_rules(features, embedding, drop)
+        allowed = self._pairs_allowed(slot_mask)
+        pair = hard_choice(
+            dropped.flatten(-2),
+            allowed=None if allowed is None else allowed.expand_as(scores).flatten(-2),
+            uniform=pair_noise,
+            temperature=self.temperature,
+        ).unflatten(-1, (m, n))
+        primary, rule = pair.sum(-1), pair.sum(-2)
+
+        # Step 3: one context for the primary slot.
+        own = (primary.unsqueeze(-1) * features).sum(-2, keepdim=True)
+        context_scores = self.bind(own, features)
+        allowed = self._context_allowed(slot_mask, m, slots.device)
+        if allowed is not None:  # the primary slot's row
+            allowed = ((primary.detach() > 0).unsqueeze(-1) & allowed).any(-2, keepdim=True)
+        context = hard_choice(
+            context_scores,
+            allowed=allowed,
+            uniform=context_noise,
+            temperature=self.temperature,
+        )
+
+        # Step 4: the chosen rule reads both slots and changes the primary slot alone.
+        at_primary = behind(primary, events).to(slots.dtype)
+        at_context = behind(context.squeeze(-2), events).to(slots.dtype)
+        slot_axis = -1 - events
+        update = self._act((at_primary * slots).sum(slot_axis), (at_context * slots).sum(slot_axis), rule)
+        slots = slots + at_primary * update.unsqueeze(slot_axis).to(slots.dtype)
+        choices = Choices(primary, rule.unsqueeze(-2), context, scores, context_scores)
+        return slots, choices
