@@ -1,0 +1,1 @@
+"""See what was learned: rules in words, figures, reports."""

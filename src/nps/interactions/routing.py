@@ -8,13 +8,14 @@ but for a fixed number of slots, and blind to slot order no more than any MLP is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from nps.rules.check import require_int
 from nps.rules.gumbel import hard_choice
-from nps.rules.layer import Choices, RuleLayer
+from nps.rules.layer import Choices, RuleLayer, residual
 from nps.rules.projection import Query
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ class Routing(RuleLayer):
         num_slots: M, fixed.
         width: of the routing MLP (paper: 32).
         depth: its layers (paper: 4).
+        noisy: choose with Gumbel noise in training as NPS does; False is the argmax, as the Switch
+            Transformer that the paper names. A Switch also scales its output by the probability of
+            the choice; here that would hand the rules the true output through a side door (the
+            router has seen it), so the gradient is straight-through instead.
 
     Shapes: slots (..., M, D) -> (..., M, D).
     """
@@ -41,21 +46,34 @@ class Routing(RuleLayer):
         num_slots: int,
         width: int = 32,
         depth: int = 4,
-        **options: Any,
+        noisy: bool = False,
+        stages: int = 1,
+        hidden_dim: int = 128,
+        temperature: float = 1.0,
+        selection_dim: int | None = None,
     ) -> None:
         require_int("num_slots", num_slots, at_least=1)
         require_int("width", width, at_least=1)
         require_int("depth", depth, at_least=1)
         self._router_shape = (num_slots, width, depth)
-        super().__init__(slot_dim, num_rules, rule_dim=1, **options)
+        super().__init__(
+            slot_dim,
+            num_rules,
+            stages=stages,
+            rule_dim=1,
+            hidden_dim=hidden_dim,
+            temperature=temperature,
+            selection_dim=selection_dim,
+        )
+        self.noisy = noisy
         # The router chooses by number: rules have no condition of their own.
         self.rules.embedding.requires_grad_(False)
 
-    def _make_selection(self, key_dim: int, query: Query) -> None:
+    def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
         m, width, depth = self._router_shape
         sizes = [m * self.selection_dim, *[width] * depth]
         layers: list[nn.Module] = []
-        for size_in, size_out in zip(sizes, sizes[1:], strict=False):
+        for size_in, size_out in itertools.pairwise(sizes):
             layers += [nn.Linear(size_in, size_out), nn.ReLU()]
         self.router = nn.Sequential(*layers)
         self.primary_head = nn.Linear(width, m)
@@ -77,16 +95,25 @@ class Routing(RuleLayer):
         if features.shape[-2] != m or slot_mask is not None:
             got = "a slot_mask" if slot_mask is not None else f"{features.shape[-2]} slots"
             raise ValueError(f"slots: got {got}, expected all of num_slots = {m} slots")
+        if len(self.rules) != self.rule_head.out_features:
+            raise ValueError(
+                f"rules: got {len(self.rules)}, expected the {self.rule_head.out_features} that "
+                "the router was built for (they can be disabled, not added or removed)"
+            )
         thought = self.router(features.flatten(-2))
         heads = (self.primary_head, self.context_head, self.rule_head)
         scores = [head(thought) for head in heads]
+        noises = self._take(uniform if self.noisy else None, m)
+        allowed = [None, None, self.rules.allowed()]
         primary, context, rule = (
-            hard_choice(score, uniform=noise, temperature=self.temperature)
-            for score, noise in zip(scores, self._take(uniform, m), strict=True)
+            hard_choice(score, allowed=mask, uniform=noise, temperature=self.temperature)
+            for score, mask, noise in zip(scores, allowed, noises, strict=True)
         )
-        at_primary, at_context = primary.unsqueeze(-1), context.unsqueeze(-1)
+        primary = primary * rule.detach().sum(-1, keepdim=True)  # no rule allowed, no primary slot
+        at_primary = primary.unsqueeze(-1).to(slots.dtype)
+        at_context = context.unsqueeze(-1).to(slots.dtype)
         update = self._act((at_primary * slots).sum(-2), (at_context * slots).sum(-2), rule)
-        slots = slots + at_primary * update.unsqueeze(-2)
+        slots = residual(slots, primary, update.unsqueeze(-2), 1)
         # The router's rule scores are the same whichever slot is primary.
         rule_scores = scores[2].unsqueeze(-2).expand(*scores[2].shape[:-1], m, -1)
         return slots, Choices(

@@ -1,0 +1,1 @@
+"""Numbers that judge a model, each tested against a second implementation."""

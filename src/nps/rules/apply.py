@@ -3,7 +3,9 @@
 All N actions are computed and the one-hot choice picks one. The straight-through gradient of the
 choice is <g, action_i(x)> for every i, so training needs all N outputs: this dense form is exact.
 One batched product per layer, batched over the rules: each rule's numbers come from its own
-product, which is why removing another rule cannot change them.
+product. In evaluation they are also independent of where the rule lies in memory (a processor may
+round an unaligned row differently), so that removing a rule leaves the others as they were, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -20,6 +22,24 @@ from nps.rules.ruleset import RuleSet
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+
+def bounds(fan_in: int, hidden: int) -> tuple[float, float]:
+    """Uniform initialisation of an action's two layers; the paper does not say which.
+
+    He's for the ReLU layer, and a tenth of torch's default for the last: the update is a residual,
+    so every rule starts close to doing nothing and none is chosen for its random output
+    (docs/arithmetic.md shows what it changes).
+    """
+    return (6.0 / fan_in) ** 0.5, 0.1 * hidden**-0.5
+
+
+def padded(x: Tensor, dims: int, multiple: int = 16) -> Tensor:
+    """Zeros behind the last `dims` dimensions, up to a multiple: 16 floats are a cache line."""
+    amounts = [-size % multiple for size in reversed(x.shape[-dims:])]
+    if not any(amounts):
+        return x
+    return F.pad(x, [pad for amount in amounts for pad in (0, amount)])
 
 
 class MLPRules(RuleSet):
@@ -43,11 +63,13 @@ class MLPRules(RuleSet):
         self, num_rules: int, slot_dim: int, *, rule_dim: int = 64, hidden_dim: int = 128
     ) -> None:
         require_int("hidden_dim", hidden_dim, at_least=1)
+        require_int("slot_dim", slot_dim, at_least=1)
+        first, last = bounds(2 * slot_dim, hidden_dim)
         action = {
-            "weight_in": ((2 * slot_dim, hidden_dim), 2 * slot_dim),
-            "bias_in": ((hidden_dim,), 2 * slot_dim),
-            "weight_out": ((hidden_dim, slot_dim), hidden_dim),
-            "bias_out": ((slot_dim,), hidden_dim),
+            "weight_in": ((2 * slot_dim, hidden_dim), first),
+            "bias_in": ((hidden_dim,), 0.0),
+            "weight_out": ((hidden_dim, slot_dim), last),
+            "bias_out": ((slot_dim,), 0.0),
         }
         super().__init__(num_rules, slot_dim, rule_dim, action)
         self.hidden_dim = hidden_dim
@@ -68,8 +90,11 @@ class MLPRules(RuleSet):
         weight_in, bias_in = self.tensor("weight_in"), self.tensor("bias_in")
         weight_out, bias_out = self.tensor("weight_out"), self.tensor("bias_out")
         x = torch.cat([primary, context], -1).to(weight_in.dtype)
+        if not self.training:
+            x, weight_in, bias_in = padded(x, 1), padded(weight_in, 2), padded(bias_in, 1)
+            weight_out, bias_out = padded(weight_out, 2), padded(bias_out, 1)
         hidden = torch.baddbmm(bias_in.unsqueeze(1), x.expand(len(self), -1, -1), weight_in).relu()
-        return torch.baddbmm(bias_out.unsqueeze(1), hidden, weight_out)
+        return torch.baddbmm(bias_out.unsqueeze(1), hidden, weight_out)[..., : self.slot_dim]
 
 
 class ConvRules(RuleSet):
@@ -108,12 +133,14 @@ class ConvRules(RuleSet):
         require_int("kernel_size", kernel_size, at_least=1)
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size: got {kernel_size}, expected an odd number")
+        require_int("slot_dim", slot_dim, at_least=1)
         square, area = (kernel_size, kernel_size), kernel_size**2
+        first, last = bounds(2 * slot_dim * area, hidden_dim * area)
         action = {
-            "weight_in": ((hidden_dim, 2 * slot_dim, *square), 2 * slot_dim * area),
-            "bias_in": ((hidden_dim,), 2 * slot_dim * area),
-            "weight_out": ((slot_dim, hidden_dim, *square), hidden_dim * area),
-            "bias_out": ((slot_dim,), hidden_dim * area),
+            "weight_in": ((hidden_dim, 2 * slot_dim, *square), first),
+            "bias_in": ((hidden_dim,), 0.0),
+            "weight_out": ((slot_dim, hidden_dim, *square), last),
+            "bias_out": ((slot_dim,), 0.0),
         }
         super().__init__(num_rules, slot_dim, rule_dim, action)
         self.hidden_dim = hidden_dim
@@ -131,13 +158,22 @@ class ConvRules(RuleSet):
     def outputs(
         self, primary: Float[Tensor, "T C H W"], context: Float[Tensor, "T C H W"]
     ) -> Float[Tensor, "T N C H W"]:
-        """What every rule would do: the rules are the groups of one convolution."""
+        """What every rule would do: in training the rules are the groups of one convolution."""
         n, pad = len(self), self.kernel_size // 2
         weight_in, bias_in = self.tensor("weight_in"), self.tensor("bias_in")
         weight_out, bias_out = self.tensor("weight_out"), self.tensor("bias_out")
         x = torch.cat([primary, context], 1).to(weight_in.dtype)
+        if not self.training:  # one by one: a grouped convolution rounds by the number of groups
+            rules = zip(weight_in, bias_in, weight_out, bias_out, strict=True)
+            return torch.stack([_two_layers(x, *rule, pad) for rule in rules], 1)
         hidden = F.conv2d(x, weight_in.flatten(0, 1), bias_in.flatten(), padding=pad).relu()
-        out = F.conv2d(
-            hidden, weight_out.flatten(0, 1), bias_out.flatten(), padding=pad, groups=n
-        )
-        return out.unflatten(1, (n, self.slot_dim))
+        out = F.conv2d(hidden, weight_out.flatten(0, 1), bias_out.flatten(), padding=pad, groups=n)
+        per_rule: Tensor = out.unflatten(1, (n, self.slot_dim))
+        return per_rule
+
+
+def _two_layers(
+    x: Tensor, weight_in: Tensor, bias_in: Tensor, weight_out: Tensor, bias_out: Tensor, pad: int
+) -> Tensor:
+    hidden = F.conv2d(x, weight_in, bias_in, padding=pad).relu()
+    return F.conv2d(hidden, weight_out, bias_out, padding=pad)

@@ -8,9 +8,15 @@ import torch
 from torch import Tensor
 
 
+def shown(value: object) -> str:
+    """A value short enough for one line, or the name of its type."""
+    text = repr(value)
+    return text if len(text) < 60 and "\n" not in text else type(value).__name__
+
+
 def require_int(name: str, value: object, *, at_least: int | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name}: got {value!r}, expected an integer")
+        raise ValueError(f"{name}: got {shown(value)}, expected an integer")
     if at_least is not None and value < at_least:
         raise ValueError(f"{name}: got {value}, expected at least {at_least}")
 
@@ -19,14 +25,19 @@ def require_number(name: str, value: object, low: float, high: float, *, open_to
     """low <= value < high, or <= high when the top is closed."""
     bounds = f"[{low:g}, {high:g}" + (")" if open_top else "]")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        raise ValueError(f"{name}: got {value!r}, expected a number in {bounds}")
+        raise ValueError(f"{name}: got {shown(value)}, expected a number in {bounds}")
     if value < low or value > high or (open_top and value == high):
         raise ValueError(f"{name}: got {value:g}, expected a number in {bounds}")
 
 
 def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(choices)}")
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name}: got {shown(value)}, expected one of {', '.join(choices)}")
+
+
+def require_type(name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{name}: got {shown(value)}, expected {expected}")
 
 
 def require_finite(name: str, tensor: Tensor) -> None:

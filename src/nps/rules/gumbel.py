@@ -62,7 +62,5 @@ def hard_choice(
     if not torch.is_grad_enabled():
         return hard
     soft = torch.softmax(logits / temperature, -1)
-    if allowed is not None:
-        soft = torch.where(allowed, soft, 0.0)
     # In this order the bracket is exactly zero and the value stays exactly one-hot.
     return hard + (soft - soft.detach())

@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 from nps.rules.apply import MLPRules
 from nps.rules.bind import Bind
-from nps.rules.check import require_choice, require_finite, require_int, require_number
+from nps.rules.check import (
+    require_choice,
+    require_finite,
+    require_int,
+    require_number,
+    require_type,
+)
 from nps.rules.gumbel import MIN_TEMPERATURE
 from nps.rules.projection import Query, exact
 from nps.rules.ruleset import RuleSet
@@ -45,6 +51,7 @@ class RuleLayer(nn.Module):
         selection_dim: int | None = None,
         dropout: float = 0.0,
         query: Query = "linear",
+        context_query: Query | None = None,
         self_context: bool = True,
         rules: RuleSet | None = None,
     ) -> None:
@@ -56,12 +63,16 @@ class RuleLayer(nn.Module):
         require_number("temperature", temperature, MIN_TEMPERATURE, float("inf"), open_top=True)
         require_number("dropout", dropout, 0.0, 1.0, open_top=True)
         require_choice("query", query, ("linear", "mlp"))
+        context_query = query if context_query is None else context_query
+        require_choice("context_query", context_query, ("linear", "mlp"))
         if selection_dim is None:
             selection_dim = slot_dim
         require_int("selection_dim", selection_dim, at_least=1)
+        require_type("self_context", self_context, bool, "True or False")
         if rules is None:
             rules = MLPRules(num_rules, slot_dim, rule_dim=rule_dim, hidden_dim=hidden_dim)
-        elif (len(rules), rules.slot_dim) != (num_rules, slot_dim):
+        require_type("rules", rules, RuleSet, "a rule set such as ConvRules")
+        if (len(rules), rules.slot_dim) != (num_rules, slot_dim):
             raise ValueError(
                 f"rules: got {len(rules)} rules of slot_dim {rules.slot_dim}, "
                 f"expected {num_rules} of {slot_dim}"
@@ -73,12 +84,12 @@ class RuleLayer(nn.Module):
         self.dropout = dropout
         self.self_context = self_context
         self.rules = rules
-        self._make_selection(key_dim, query)
+        self._make_selection(key_dim, query, context_query)
 
-    def _make_selection(self, key_dim: int, query: Query) -> None:
+    def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
         """Build what chooses rules and contexts."""
         self.select = Select(self.selection_dim, self.rules.rule_dim, key_dim, query)
-        self.bind = Bind(self.selection_dim, key_dim, query)
+        self.bind = Bind(self.selection_dim, key_dim, context_query)
 
     def extra_repr(self) -> str:
         return f"{self.slot_dim}, {len(self.rules)}, stages={self.stages}"
@@ -162,6 +173,8 @@ class RuleLayer(nn.Module):
             if tuple(noise.shape) != shape:
                 raise ValueError(f"noise: got shape {tuple(noise.shape)}, expected {shape}")
             return noise.to(device)
+        if noise is not None:
+            require_type("noise", noise, torch.Generator, "a tensor or a torch.Generator")
         return torch.rand(shape, generator=noise, device=device)
 
     def _take(self, uniform: Tensor | None, m: int) -> list[Tensor | None]:
@@ -203,7 +216,7 @@ class RuleLayer(nn.Module):
         events = self.rules.event_dims
         batch = primary.shape[:-events]
         slot = primary.shape[-events:]
-        update = self.rules(
+        update: Tensor = self.rules(
             primary.reshape(-1, *slot), context.reshape(-1, *slot), rule.reshape(-1, rule.shape[-1])
         )
         return update.reshape(*batch, *slot)
@@ -225,6 +238,7 @@ class RuleLayer(nn.Module):
             raise ValueError(f"slots: got shape {tuple(slots.shape)}, expected at least one slot")
         if slot_mask is None:
             return
+        require_type("slot_mask", slot_mask, Tensor, "a tensor")
         expected = tuple(slots.shape[:-events])
         if slot_mask.dtype != torch.bool or tuple(slot_mask.shape) != expected:
             raise ValueError(
@@ -239,7 +253,8 @@ class RuleLayer(nn.Module):
         if selection is None:
             features = slots if events == 1 else slots.mean((-2, -1))
         else:
-            features = selection if isinstance(selection, Tensor) else selection(slots)
+            features = selection(slots) if callable(selection) else selection
+            require_type("selection", features, Tensor, "a tensor or a function that gives one")
         expected = (*slots.shape[:-events], self.selection_dim)
         if tuple(features.shape) != expected:
             raise ValueError(
@@ -270,6 +285,17 @@ class Choices(NamedTuple):
             rule_scores=self.rule_scores,
             context_scores=torch.where(fired.unsqueeze(-1), self.context_scores, 0.0),
         )
+
+
+def residual(slots: Tensor, primary: Tensor, update: Tensor, events: int) -> Tensor:
+    """slots + primary · update, where slots that are not primary come back bit for bit.
+
+    Adding 0 · update would turn -0.0 into 0.0, and an overflow of the update into NaN everywhere.
+    The gradient to `primary` is that of the plain formula for every slot, primary or not.
+    """
+    change = (behind(primary, events) * update).to(slots.dtype)
+    still = slots - (change.detach() - change) if torch.is_grad_enabled() else slots
+    return torch.where(behind(primary.detach() > 0, events), slots + change, still)
 
 
 def behind(x: Tensor, dims: int) -> Tensor:

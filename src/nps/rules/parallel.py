@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from nps.rules.gumbel import hard_choice
-from nps.rules.layer import Choices, RuleLayer, behind
+from nps.rules.layer import Choices, RuleLayer, residual
 from nps.rules.projection import Projection, Query, match
 
 
@@ -43,8 +43,8 @@ class ParallelNPS(RuleLayer):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
-    def _make_selection(self, key_dim: int, query: Query) -> None:
-        super()._make_selection(key_dim, query)
+    def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
+        super()._make_selection(key_dim, query, context_query)
         self.rules.make_applicable(key_dim)
         self.slot_key = Projection(self.selection_dim, key_dim, query)
         self.null_rule = nn.Parameter(torch.randn(key_dim))
@@ -97,5 +97,5 @@ class ParallelNPS(RuleLayer):
             flat = slots.flatten(-events)
             contexts = (context.to(slots.dtype) @ flat).reshape(slots.shape)
         update = self._act(slots, contexts, rule)
-        slots = slots + behind(primary, events).to(slots.dtype) * update.to(slots.dtype)
+        slots = residual(slots, primary, update, events)
         return slots, Choices(primary, rule, context, scores, context_scores)

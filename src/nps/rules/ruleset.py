@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from nps.rules.check import require_int
+from nps.rules.check import require_int, require_type
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -31,7 +31,7 @@ class RuleSet(nn.Module):
         num_rules: N.
         slot_dim: size of a slot (its channels, for convolutional rules).
         rule_dim: size of a rule's embedding, its condition.
-        action: name -> (shape of one rule's parameter, its fan-in).
+        action: name -> (shape of one rule's parameter, bound of its uniform initialisation).
     """
 
     event_dims = 1
@@ -48,7 +48,7 @@ class RuleSet(nn.Module):
         num_rules: int,
         slot_dim: int,
         rule_dim: int,
-        action: dict[str, tuple[tuple[int, ...], int]],
+        action: dict[str, tuple[tuple[int, ...], float]],
     ) -> None:
         super().__init__()
         require_int("num_rules", num_rules, at_least=1)
@@ -78,7 +78,7 @@ class RuleSet(nn.Module):
         context: Float[Tensor, "T *slot"],
         choice: Float[Tensor, "T N"],
     ) -> Float[Tensor, "T *slot"]:
-        """The update of each primary slot: sum over i of choice_i · action_i([primary, context])."""
+        """The update of each primary slot: Σ_i choice_i · action_i([primary, context])."""
         raise NotImplementedError(f"{type(self).__name__} has no action")
 
     # -- operations ---------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class RuleSet(nn.Module):
         if self.applicability is not None:
             # The rules' joint vote against the null rule keeps rule i's share, else removing it
             # would change which slots the other rules apply to.
-            self.retired += self._shares()[i].detach()
+            self.retired = self.retired + self._shares()[i].detach()
         for name, parameter in self._per_rule():
             kept = torch.cat([parameter.detach()[:i], parameter.detach()[i + 1 :]])
             self._replace(name, kept)
@@ -120,14 +120,16 @@ class RuleSet(nn.Module):
 
     def freeze(self, i: int) -> None:
         """Hold rule i at its present values under any optimiser, weight decay and momentum too."""
+        i = self._index(i)
         self._settle()
-        self._frozen.add(self._index(i))
+        self._frozen.add(i)
         self._reset_masks()
 
     def unfreeze(self, i: int) -> None:
         """Let rule i learn again, from the values it was frozen at."""
+        i = self._index(i)
         self._settle()
-        self._frozen.discard(self._index(i))
+        self._frozen.discard(i)
         self._reset_masks()
 
     @property
@@ -141,6 +143,7 @@ class RuleSet(nn.Module):
         The condition is an embedding that the layer's own W^k reads: between layers with different
         W^k the copied rule acts the same but may be chosen elsewhere.
         """
+        require_type("other", other, RuleSet, "a rule set")
         source = other._index(i)
         target = self._index(i if to is None else to)
         theirs = dict(other._per_rule())
@@ -156,7 +159,8 @@ class RuleSet(nn.Module):
         with torch.no_grad():
             for name, parameter in self._per_rule():
                 parameter[target] = theirs[name][source].to(parameter)
-        self.names[target] = other.names[source]
+        if other.names[source] not in self.names:
+            self.names[target] = other.names[source]
         self._reset_masks()
 
     @contextmanager
@@ -165,12 +169,12 @@ class RuleSet(nn.Module):
         i = self._index(i)
         before = set(self._disabled)
         self._disabled.add(i)
-        self._reset_masks()
+        self._mark_enabled()
         try:
             yield
         finally:
             self._disabled = before
-            self._reset_masks()
+            self._mark_enabled()
 
     # -- what the layers read -----------------------------------------------------------------
 
@@ -187,14 +191,16 @@ class RuleSet(nn.Module):
         return self.enabled if self._disabled else None
 
     def make_applicable(self, key_dim: int) -> None:
-        """Give every rule its block of W^{R_a} (Algorithm 2, step 2)."""
+        """Give every rule its block of W^{R_a} (Algorithm 2, step 2), unless it has one."""
+        if self.applicability is not None and self.applicability.shape[-1] == key_dim:
+            return
         n = len(self)
-        self._layout["applicability"] = ((self.rule_dim, key_dim), n * self.rule_dim)
+        self._layout["applicability"] = ((self.rule_dim, key_dim), (n * self.rule_dim) ** -0.5)
         rows = self._fresh("applicability", n).to(self.embedding)
         self.applicability = nn.Parameter(rows)
         self.register_buffer("retired", torch.zeros(key_dim).to(self.embedding))
         # Rules added later start with no share in the vote, so the old ones apply where they did.
-        self._layout["applicability"] = ((self.rule_dim, key_dim), 0)
+        self._layout["applicability"] = ((self.rule_dim, key_dim), 0.0)
         self._reset_masks()
 
     def joint_key(self) -> Float[Tensor, "key"]:
@@ -212,13 +218,11 @@ class RuleSet(nn.Module):
         return [(name, p) for name, p in self._parameters.items() if p is not None]
 
     def _fresh(self, name: str, n: int) -> Tensor:
-        """New rows: standard normal embeddings, torch.nn.Linear's initialisation for the rest."""
+        """New rows: standard normal embeddings, uniform within their bound for the rest."""
         if name == "embedding":
             return torch.randn(n, self.rule_dim)
-        shape, fan_in = self._layout[name]
-        if fan_in == 0:
-            return torch.zeros(n, *shape)
-        return (torch.rand(n, *shape) * 2.0 - 1.0) / fan_in**0.5
+        shape, bound = self._layout[name]
+        return (torch.rand(n, *shape) * 2.0 - 1.0) * bound
 
     def _index(self, i: int) -> int:
         require_int("rule index", i)
@@ -236,10 +240,15 @@ class RuleSet(nn.Module):
                 for name, parameter in self._per_rule():
                     parameter[i] = getattr(self, f"frozen_{name}")[i]
 
-    def _reset_masks(self) -> None:
-        n, device = len(self), self.embedding.device
-        enabled = torch.tensor([j not in self._disabled for j in range(n)], device=device)
+    def _mark_enabled(self) -> None:
+        marks = [j not in self._disabled for j in range(len(self))]
+        enabled = torch.tensor(marks, device=self.embedding.device)
         self.register_buffer("enabled", enabled, persistent=False)
+
+    def _reset_masks(self) -> None:
+        """After a change of the rules: masks of the right length, a snapshot of the frozen."""
+        n, device = len(self), self.embedding.device
+        self._mark_enabled()
         frozen = torch.tensor([j in self._frozen for j in range(n)], device=device)
         self.register_buffer("frozen_mask", frozen, persistent=False)
         for name, parameter in self._per_rule():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from nps.rules.gumbel import hard_choice
-from nps.rules.layer import Choices, RuleLayer, behind
+from nps.rules.layer import Choices, RuleLayer, behind, residual
 
 
 class SequentialNPS(RuleLayer):
@@ -37,6 +37,7 @@ class SequentialNPS(RuleLayer):
         query: `"linear"` as in the paper, or `"mlp"`: a small network, needed where no linear
             score can tell the slots apart (one rule and an action copied to every slot: the
             action's term is equal for all slots and cancels).
+        context_query: the same for the choice of the context; default: as `query`.
         self_context: may a slot be its own context? The paper does not exclude it. With False and
             no other slot to look at, the context is zero and the trace says -1.
         rules: another rule set, e.g. `ConvRules`; `rule_dim` and `hidden_dim` are then its own.
@@ -85,10 +86,9 @@ class SequentialNPS(RuleLayer):
         )
 
         # Step 4: the chosen rule reads both slots and changes the primary slot alone.
+        axis = -1 - events
         at_primary = behind(primary, events).to(slots.dtype)
         at_context = behind(context.squeeze(-2), events).to(slots.dtype)
-        slot_axis = -1 - events
-        update = self._act((at_primary * slots).sum(slot_axis), (at_context * slots).sum(slot_axis), rule)
-        slots = slots + at_primary * update.unsqueeze(slot_axis).to(slots.dtype)
-        choices = Choices(primary, rule.unsqueeze(-2), context, scores, context_scores)
-        return slots, choices
+        update = self._act((at_primary * slots).sum(axis), (at_context * slots).sum(axis), rule)
+        slots = residual(slots, primary, update.unsqueeze(axis), events)
+        return slots, Choices(primary, rule.unsqueeze(-2), context, scores, context_scores)

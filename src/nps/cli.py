@@ -1,0 +1,353 @@
+"""The command line: `nps run | train | eval | table | presets`.
+
+Mistakes are one line and exit code 2; a run that cannot go on is one line and exit code 1; a run
+that was asked to stop has saved and exits 143 (SIGTERM) or 130 (Ctrl-C).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from nps.errors import RunFailed, UserError, nearest
+from nps.flags import parse
+from nps.training.signals import Interrupted
+from nps.version import __version__
+
+USAGE = """\
+nps: Neural Production Systems, the paper's experiments and your own
+
+  nps run EXPERIMENT       train the models of an experiment, test them, write report.html
+  nps train PRESET         train one model into a run folder; the same command again resumes
+  nps eval RUN             test a trained model
+  nps table RESULTS        the results table of a folder of runs
+  nps presets              the presets there are
+
+  nps COMMAND --help       flags and examples
+
+Examples:
+  nps run arithmetic --quick
+  nps train arithmetic-sharp --out runs/sharp --seed 3
+  nps eval runs/sharp
+"""
+
+Device = Literal["cpu", "cuda"]
+
+
+def say(text: str) -> None:
+    print(f"nps: {text}", file=sys.stderr)
+
+
+# -- nps run ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunArgs:
+    out: Path | None = None
+    """Folder for runs and report (default: runs/EXPERIMENT, runs/EXPERIMENT-quick)."""
+    seeds: int = 1
+    """Runs of each preset, with seeds 0, 1, …"""
+    workers: int = 0
+    """Runs at the same time (default: one a core)."""
+    quick: bool = False
+    """The short version: fewer presets, some with fewer epochs, a few minutes on two cores."""
+    presets: tuple[str, ...] = ()
+    """Only these presets (default: all of the experiment)."""
+    device: Device = "cpu"
+    """Where to train: cpu or cuda."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Train every model of an experiment, test each, and write report.html.
+
+    The same command again goes on where it stopped and skips what is done.
+
+    Examples:
+      nps run arithmetic --quick
+      nps run arithmetic --seeds 10 --out runs/arithmetic
+    """
+    from nps.experiments import find_experiment
+    from nps.jobs import Job, run_jobs
+
+    name, rest = _positional("run", "EXPERIMENT", args)
+    experiment = find_experiment(name)
+    options = parse(RunArgs, rest, prog=f"nps run {name}", about=_about(run, experiment.about))
+    _require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
+    _require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 1")
+    chosen = options.presets or tuple(experiment.quick if options.quick else experiment.presets)
+    for preset in chosen:
+        if preset not in experiment.presets:
+            raise UserError(f"unknown preset {preset!r}{nearest(preset, experiment.presets)}")
+    out = options.out or Path("runs") / (f"{name}-quick" if options.quick else name)
+    jobs = []
+    for seed in range(options.seeds):
+        for preset in chosen:
+            changes = experiment.quick.get(preset, {}) if options.quick else {}
+            config = dataclasses.replace(experiment.presets[preset].config, **changes)
+            flags = [f"--{k.replace('_', '-')}={v}" for k, v in changes.items()]
+            flags += [f"--seed={seed}", f"--device={options.device}"]
+            task = experiment.make_task(config, seed, _device("cpu"))
+            steps = config.epochs * (task.examples // config.batch_size)
+            jobs.append(Job(out / preset / f"seed-{seed}", [preset, *flags], steps))
+    workers = options.workers or os.cpu_count() or 1
+    say(f"training {len(jobs)} models, {min(workers, len(jobs))} at a time, into {out}")
+    run_jobs(jobs, workers)
+    for job in jobs:
+        _test(job.folder, "cpu", "best")
+    report = experiment.write_report(out)
+    (out / "report.html").write_text(report.to_html())
+    report.show(Console())
+    print(f"\nReport with figures: {out / 'report.html'}")
+    if options.quick:
+        print(f"This was the short version. All presets, ten seeds: nps run {name} --seeds 10")
+
+
+# -- nps train -------------------------------------------------------------------------------------
+
+
+def train(args: Sequence[str]) -> None:
+    """Train one model into a run folder. The same command again resumes, bit for bit.
+
+    Examples:
+      nps train arithmetic --out runs/a
+      nps train arithmetic --out runs/six --rules 6 --seed 1
+      nps train arithmetic-sharp --out runs/sharp --tensorboard
+    """
+    import torch
+
+    from nps.experiments import find_preset
+    from nps.training.config import to_json
+    from nps.training.loop import Settings
+    from nps.training.loop import train as train_loop
+    from nps.training.run import Run
+
+    name, rest = _positional("train", "PRESET", args)
+    experiment, preset = find_preset(name)
+    fields: list[Any] = [
+        ("out", Path, _field("Run folder.")),
+        ("seed", int, _field("Seed of initialisation, order and noise.", 0)),
+        ("device", Device, _field("cpu or cuda.", "cpu")),
+        ("fresh", bool, _field("Throw away the run in --out and start over.", False)),
+        ("tensorboard", bool, _field("Also write TensorBoard logs.", False)),
+        (
+            "config",
+            Annotated[experiment.config, tyro.conf.arg(name="")],
+            dataclasses.field(default=preset.config),
+        ),
+    ]
+    cls = dataclasses.make_dataclass("TrainArgs", fields, frozen=True, kw_only=True)
+    options: Any = parse(cls, rest, prog=f"nps train {name}", about=_about(train, preset.about))
+    device = _device(options.device)
+    if experiment.threads is not None:
+        torch.set_num_threads(experiment.threads)
+    folder = Run(options.out)
+    identity = {
+        "experiment": experiment.name,
+        "preset": name,
+        "seed": options.seed,
+        "config": to_json(options.config),
+    }
+    with folder.writing():
+        folder.claim(identity, fresh=options.fresh)
+        task = experiment.make_task(options.config, options.seed, device)
+        settings = Settings(tensorboard=options.tensorboard)
+        train_loop(task, options.config, folder, options.seed, settings, say)
+    rows = [row for row in folder.metrics() if "validation" in row]
+    score = min(row["validation"]["score"] for row in rows)
+    print(
+        f"{options.out}: trained, best validation score {score:.6g}\n"
+        f"Test it: nps eval {options.out}"
+    )
+
+
+# -- nps eval --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvalArgs:
+    device: Device = "cpu"
+    """cpu or cuda."""
+    which: Literal["best", "last"] = "best"
+    """The model with the best validation score, or the last one."""
+
+
+def evaluate(args: Sequence[str]) -> None:
+    """Test a trained model. Everything about the model is read from its run folder.
+
+    Examples:
+      nps eval runs/sharp
+      nps eval runs/sharp/checkpoints/step-00046800 --which last
+    """
+    name, rest = _positional("eval", "RUN", args)
+    options = parse(EvalArgs, rest, prog="nps eval RUN", about=_about(evaluate))
+    metrics = _test(Path(name), options.device, options.which)
+    console = Console()
+    for key, value in metrics.items():
+        if isinstance(value, float):
+            console.print(f"{key:18} {value:.6g}", highlight=False)
+    for rule in metrics.get("rules", []):
+        fit = f"   (R² {rule['r2']:.3f})" if rule["r2"] is not None else ""
+        console.print(f"rule {rule['rule']}: {rule['says']}{fit}", highlight=False, markup=False)
+
+
+def _test(path: Path, device: str, which: str) -> dict[str, Any]:
+    """Test metrics, also written to the run's test.json."""
+    from nps.experiments import load_task
+    from nps.training.files import told_in_one_line, write_json
+    from nps.training.run import find_checkpoint
+
+    _device(device)
+    task = load_task(path, device, which)
+    run, checkpoint = find_checkpoint(path)
+    metrics = {"which": which, "step": checkpoint.step, **task.test()}
+    with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
+        write_json(run.folder / "test.json", metrics)
+    return metrics
+
+
+# -- nps table, nps presets ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableArgs:
+    into: tuple[Path, ...] = ()
+    """Markdown files whose `<!-- table: NAME -->` … `<!-- end -->` is replaced by the table."""
+
+
+def table(args: Sequence[str]) -> None:
+    """Print the results table of a folder of runs as Markdown, or put it into documents.
+
+    Examples:
+      nps table results/arithmetic
+      nps table results/arithmetic --into README.md docs/arithmetic.md
+    """
+    from nps.experiments import find_experiment
+    from nps.experiments.results import read_results
+    from nps.inspect.report import Table, markdown, put_into
+
+    name, rest = _positional("table", "RESULTS", args)
+    options = parse(TableArgs, rest, prog="nps table RESULTS", about=_about(table))
+    folder = Path(name)
+    first = next(iter(read_results(folder).values()))[0].run.read()
+    experiment = find_experiment(first["experiment"])
+    blocks = experiment.write_report(folder).blocks
+    summary = next(block for block in blocks if isinstance(block, Table))
+    if not options.into:
+        print(markdown(summary))
+    for path in options.into:
+        put_into(path, experiment.name, markdown(summary))
+        print(f"{path}: table {experiment.name} updated")
+
+
+def presets(args: Sequence[str]) -> None:
+    """List the presets."""
+    from nps.experiments import EXPERIMENTS
+
+    if args and args[0] in ("-h", "--help"):
+        print("nps presets: list the presets of every experiment")
+        return
+    _require(not args, f"nps presets: got {' '.join(args)!r}, expected no arguments")
+    for experiment in EXPERIMENTS.values():
+        print(f"{experiment.name}: {experiment.about}")
+        for name, preset in experiment.presets.items():
+            print(f"  {name:28} {preset.about}")
+
+
+# -- shared ----------------------------------------------------------------------------------------
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "run": run,
+    "train": train,
+    "eval": evaluate,
+    "table": table,
+    "presets": presets,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of `nps`."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _dispatch(args)
+    except UserError as error:
+        say(f"error: {error}")
+        sys.exit(2)
+    except RunFailed as error:
+        say(f"error: {error}")
+        sys.exit(1)
+    except Interrupted as stop:
+        say(f"{stop}; the same command goes on from there")
+        sys.exit(stop.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # e.g. `nps presets | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _dispatch(args: list[str]) -> None:
+    if not args or args[0] in ("-h", "--help"):
+        print(USAGE, end="")
+    elif args[0] == "--version":
+        print(__version__)
+    elif args[0] in COMMANDS:
+        COMMANDS[args[0]](args[1:])
+    else:
+        raise UserError(f"unknown command {args[0]!r}{nearest(args[0], COMMANDS)}")
+
+
+def _positional(command: str, what: str, args: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The leading argument of a command; its --help needs none."""
+    if args and not args[0].startswith("-"):
+        return args[0], args[1:]
+    if args and args[0] in ("-h", "--help"):
+        function = COMMANDS[command]
+        print(f"nps {command} {what} [flags]\n\n{_about(function)}\n")
+        print(f"All flags: nps {command} {what} --help")
+        sys.exit(0)
+    raise UserError(f"nps {command}: expected {what} first, e.g. {_example(COMMANDS[command])}")
+
+
+def _about(function: Callable[..., None], first: str = "") -> str:
+    lines = [line[4:] if line.startswith("    ") else line for line in _doc(function)]
+    text = "\n".join(lines).strip()
+    return f"{first}\n\n{text}" if first else text
+
+
+def _example(function: Callable[..., None]) -> str:
+    return next(line.strip() for line in _doc(function) if line.strip().startswith("nps "))
+
+
+def _doc(function: Callable[..., None]) -> list[str]:
+    return (function.__doc__ or "").splitlines()
+
+
+def _field(about: str, *default: Any) -> Any:
+    return tyro_field(about, *default)
+
+
+def tyro_field(about: str, *default: Any) -> Any:
+    metadata = {"help": about}
+    if default:
+        return dataclasses.field(default=default[0], metadata=metadata)
+    return dataclasses.field(metadata=metadata)
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no CUDA device here")
+    return torch.device(name)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise UserError(message)

@@ -1,0 +1,21 @@
+"""Errors that are told to the user in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something in the input is wrong: one line, exit code 2, no traceback."""
+
+
+class RunFailed(RuntimeError):
+    """A run could not go on (non-finite loss, full disk): one line, exit code 1."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint "; did you mean X?" for a mistyped name, or the choices when nothing is near."""
+    names = sorted(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(names)}"

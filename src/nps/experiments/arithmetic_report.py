@@ -1,0 +1,131 @@
+"""What the coordinate arithmetic experiment shows: the paper's tables and figure, beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from nps.experiments.results import Result, count, median_run, read_results, spread
+from nps.inspect import figures
+from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text
+from nps.worlds.arithmetic import OPERATIONS
+
+# The paper: section 4.1, its table for 5 rules, and the table for 6 in a comment of the appendix.
+# Rows in our order of operations (the paper's table names the rows, its comment numbers them).
+PAPER_MSE = {"arithmetic": "0.01 ± 0.001", "arithmetic-baseline": "0.04 ± 0.008"}
+PAPER_TABLES = {
+    "arithmetic-5-rules": [
+        [360, 99, 45, 13, 0],
+        [0, 482, 0, 1, 0],
+        [0, 57, 15, 99, 335],
+        [0, 39, 453, 2, 0],
+    ],
+    "arithmetic-6-rules": [
+        [65, 34, 0, 322, 0, 96],
+        [478, 5, 0, 0, 0, 0],
+        [41, 66, 296, 0, 103, 0],
+        [8, 486, 0, 0, 0, 0],
+    ],
+}
+LABELS = {
+    "arithmetic": "NPS, 4 rules (the paper's settings)",
+    "arithmetic-baseline": "Routing MLP (the paper's baseline)",
+    "arithmetic-baseline-noisy": "Routing MLP with NPS's Gumbel noise",
+    "arithmetic-5-rules": "NPS, 5 rules",
+    "arithmetic-6-rules": "NPS, 6 rules",
+    "arithmetic-other": "NPS, context = the other point",
+    "arithmetic-sharp": "arithmetic-sharp (ours)",
+    "arithmetic-sharp-any": "arithmetic-sharp-any (ours)",
+}
+
+
+def write_report(folder: Path) -> Report:
+    """Tables and figures from the run logs in `folder`."""
+    results = read_results(folder)
+    report = Report("Coordinate arithmetic: rules discovered from demonstrations")
+    report.add(summary_table(results))
+    shown = {name: median_run(runs, "segregation") for name, runs in results.items()}
+    for name in ("arithmetic", "arithmetic-sharp"):
+        if name in shown:
+            report.add(*_in_words(name, shown[name]))
+    report.add(Heading("Which rule serves which operation"))
+    for name, result in shown.items():
+        report.add(usage(name, result))
+    report.add(*_figure(shown))
+    report.add(*_provenance(results))
+    return report
+
+
+def summary_table(results: dict[str, list[Result]]) -> Table:
+    """The results table of README and docs."""
+    rows = []
+    for name in sorted(results, key=list(LABELS).index):
+        runs = results[name]
+        rows.append(
+            [
+                LABELS[name],
+                PAPER_MSE.get(name, "–"),
+                spread(runs, "mse"),
+                spread(runs, "segregation", ".3f"),
+                count(runs, lambda r: r.test["segregation"] >= 0.99),
+                spread(runs, "primary_accuracy", ".2f"),
+                spread(runs, "context_accuracy", ".2f"),
+            ]
+        )
+    columns = ["Model", "MSE, paper", "MSE", "Segregation", "≥ 0.99", "Primary", "Context"]
+    caption = (
+        "Test set, median over seeds (range). Segregation: share of uses explained by the best "
+        "one-to-one assignment of operations to rules; ≥ 0.99: seeds that reach it. Primary, "
+        "Context: share of examples with the right point chosen."
+    )
+    return Table(columns, rows, caption)
+
+
+def usage(name: str, result: Result) -> Table:
+    """Operation × rule, and the paper's numbers where it has them."""
+    table = result.test["table"]
+    paper = PAPER_TABLES.get(name)
+    columns = ["", *(f"rule {i}" for i in range(len(table[0])))]
+    if paper:
+        columns += [f"paper {i + 1}" for i in range(len(paper[0]))]
+    rows = []
+    for o, operation in enumerate(OPERATIONS):
+        cells = [*table[o], *(paper[o] if paper else [])]
+        rows.append([operation, *map(str, cells)])
+    return Table(columns, rows, f"{LABELS[name]}: uses on the test set, seed {result.seed}")
+
+
+def _in_words(name: str, result: Result) -> list[Heading | Lines | Text]:
+    lines = []
+    for rule in result.test["rules"]:
+        fit = f"(R² {rule['r2']:.3f}, {rule['uses']} uses)" if rule["r2"] is not None else ""
+        lines.append(f"rule {rule['rule']}: {rule['says']}   {fit}".rstrip())
+    about = f"{LABELS[name]}, the seed with median segregation ({result.seed})"
+    return [Heading(f"The rules in words: {about}"), Lines(lines)]
+
+
+def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
+    names = [n for n in ("arithmetic", "arithmetic-baseline", "arithmetic-sharp") if n in shown]
+    panels = {}
+    for name in names:
+        rows = [row for row in shown[name].run.metrics() if "validation" in row]
+        tables = np.array([row["validation"]["table"] for row in rows])
+        panels[LABELS[name].split(" (")[0]] = ([row["epoch"] for row in rows], tables)
+    if not figures.available():
+        return [Text("No figure: it needs the extra, pip install neural-production-systems[plots]")]
+    caption = "How often each rule serves each operation, over training, on the validation set."
+    png = figures.usage_over_training(panels, OPERATIONS)
+    return [Heading("Rules segregate while training"), Figure(png, caption)]
+
+
+def _provenance(results: dict[str, list[Result]]) -> list[Heading | Table]:
+    rows = []
+    for name, runs in results.items():
+        sitting = runs[0].provenance[-1]
+        seconds = sum(run.seconds for run in runs) / len(runs)
+        epochs = str(runs[0].config["epochs"])
+        cells = [name, str(len(runs)), epochs, f"{seconds:.0f} s", sitting["device"]]
+        rows.append([*cells, f"torch {sitting['torch']}", sitting["commit"] or "–"])
+    columns = ["Preset", "Seeds", "Epochs", "Time a run", "Device", "Versions", "Commit"]
+    return [Heading("Where the numbers come from"), Table(columns, rows)]

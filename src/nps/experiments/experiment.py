@@ -1,0 +1,40 @@
+"""What an experiment is: presets, a task, a report. One module a section of the paper holds one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nps.inspect.report import Report
+from nps.training.config import TrainConfig
+from nps.training.task import Task
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A complete, named config: nothing else is needed to repeat a published number."""
+
+    about: str
+    config: TrainConfig
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One section of the paper."""
+
+    name: str
+    about: str
+    config: type[TrainConfig]
+    presets: Mapping[str, Preset]
+    make_task: Callable[[Any, int, torch.device], Task]
+    """(config, seed, device) -> data, model and loss."""
+    write_report: Callable[[Path], Report]
+    """Folder of `<preset>/seed-<s>` run logs -> tables and figures."""
+    threads: int | None
+    """Torch threads that suit its sizes on a CPU; None leaves torch's default."""
+    quick: Mapping[str, Mapping[str, Any]]
+    """Presets of the short version, each with the fields it changes."""

@@ -1,0 +1,74 @@
+"""Read the logs of finished runs: `<preset>/seed-<s>` folders with config, metrics and test.json.
+
+Reports are made from these files alone, so that the committed logs in results/ are enough to make
+every table and figure again.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nps.errors import UserError
+from nps.training.files import read_json
+from nps.training.run import Run
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished and tested run."""
+
+    preset: str
+    seed: int
+    config: dict[str, Any]
+    test: dict[str, Any]
+    run: Run
+
+    @property
+    def seconds(self) -> float:
+        return float(sum(s["wall_seconds"] for s in self.provenance))
+
+    @property
+    def provenance(self) -> list[dict[str, Any]]:
+        return list(read_json(self.run.folder / "provenance.json"))
+
+
+def read_results(folder: Path) -> dict[str, list[Result]]:
+    """preset -> its tested runs, by seed."""
+    results: dict[str, list[Result]] = {}
+    for path in sorted(folder.glob("*/seed-*/test.json")):
+        run = Run(path.parent)
+        saved = run.read()
+        result = Result(
+            path.parent.parent.name, saved["seed"], saved["config"], read_json(path), run
+        )
+        results.setdefault(result.preset, []).append(result)
+    if not results:
+        raise UserError(f"{folder}: no tested runs (<preset>/seed-<s>/test.json) in it")
+    return {name: sorted(runs, key=lambda r: r.seed) for name, runs in results.items()}
+
+
+def values(results: Sequence[Result], metric: str) -> list[float]:
+    return [float(result.test[metric]) for result in results]
+
+
+def spread(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
+    """Median and range over seeds, e.g. `0.0127 (0.0102 to 0.0178)`."""
+    numbers = values(results, metric)
+    middle = format(statistics.median(numbers), style)
+    if len(numbers) == 1:
+        return middle
+    return f"{middle} ({min(numbers):{style}} to {max(numbers):{style}})"
+
+
+def median_run(results: Sequence[Result], metric: str) -> Result:
+    """The run in the middle: what a reader should expect, not the best of the lot."""
+    ordered = sorted(results, key=lambda result: result.test[metric])
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def count(results: Sequence[Result], good: Callable[[Result], bool]) -> str:
+    return f"{sum(map(good, results))} of {len(results)}"

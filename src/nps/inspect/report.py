@@ -1,0 +1,149 @@
+"""A report is a list of blocks: text for the terminal, or one self-contained HTML page."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from nps.errors import UserError
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
+table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right }
+th:first-child, td:first-child { text-align: left }
+th { background: var(--soft); vertical-align: bottom }
+caption { caption-side: bottom; text-align: left; font-size: .88rem; padding-top: .4rem }
+caption, figcaption { opacity: .8 }
+.scroll { overflow-x: auto }
+img { max-width: 100%; background: white; border-radius: 4px }
+pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: 4px }
+"""
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Preformatted lines: rules in words, commands."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first column is text, the rest are numbers or text."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A PNG and what it shows. The terminal gets the words only."""
+
+    png: bytes
+    caption: str
+
+
+Block = Heading | Text | Lines | Table | Figure
+
+
+@dataclass
+class Report:
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+
+    def add(self, *blocks: Block) -> None:
+        self.blocks += blocks
+
+    def to_html(self) -> str:
+        body = "\n".join(_html(block) for block in self.blocks)
+        title = html.escape(self.title)
+        return (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+            f"<h1>{title}</h1>\n{body}\n</body>\n</html>\n"
+        )
+
+    def show(self, console: Console) -> None:
+        console.rule(self.title)
+        for block in self.blocks:
+            _show(block, console)
+
+
+def markdown(table: Table) -> str:
+    """The table for README and docs."""
+    head = "| " + " | ".join(table.columns) + " |"
+    rule = "| --- |" + " ---: |" * (len(table.columns) - 1)
+    rows = ["| " + " | ".join(row) + " |" for row in table.rows]
+    return "\n".join([head, rule, *rows])
+
+
+def _html(block: Block) -> str:
+    if isinstance(block, Heading):
+        return f"<h2>{html.escape(block.text)}</h2>"
+    if isinstance(block, Text):
+        return f"<p>{html.escape(block.text)}</p>"
+    if isinstance(block, Lines):
+        return "<pre>" + html.escape("\n".join(block.lines)) + "</pre>"
+    if isinstance(block, Figure):
+        data = base64.b64encode(block.png).decode()
+        caption = html.escape(block.caption)
+        return (
+            f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{caption}</figcaption></figure>"
+        )
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in block.columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
+        for row in block.rows
+    )
+    caption = f"<caption>{html.escape(block.caption)}</caption>" if block.caption else ""
+    return f'<div class="scroll"><table>{caption}<tr>{head}</tr>\n{rows}</table></div>'
+
+
+def _show(block: Block, console: Console) -> None:
+    if isinstance(block, Heading):
+        console.print(f"\n{block.text}", style="bold", markup=False)
+    elif isinstance(block, Text):
+        console.print(block.text, markup=False)
+    elif isinstance(block, Lines):
+        for line in block.lines:
+            console.print("  " + line, markup=False, highlight=False)
+    elif isinstance(block, Table):
+        table = RichTable(caption=block.caption or None, caption_justify="left")
+        for number, column in enumerate(block.columns):
+            table.add_column(column, justify="right" if number else "left")
+        for row in block.rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def put_into(path: Path, name: str, text: str) -> None:
+    """Replace what stands between `<!-- table: name -->` and `<!-- end -->` in a document."""
+    document = path.read_text()
+    begin, end = f"<!-- table: {name} -->", "<!-- end -->"
+    head, found, rest = document.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not found or not closed:
+        raise UserError(f"{path}: has no {begin} … {end}")
+    path.write_text(f"{head}{begin}\n{text}\n{end}{tail}")

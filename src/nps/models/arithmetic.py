@@ -1,0 +1,40 @@
+"""Coordinate arithmetic: points are slots, selection sees before and after, rules only before.
+
+Appendix "Coordinate Arithmetic Task": slots (x, y, x̂, ŷ) are used in steps 2 and 3; the rule's MLP
+gets the input coordinates alone, so the answer cannot be copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from nps.rules import RuleLayer, Trace
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+COORDINATES = ("x", "y")
+
+
+class CoordinateArithmetic(nn.Module):
+    """Any rule layer over 2-D points, with `selection_dim=4`."""
+
+    def __init__(self, layer: RuleLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self,
+        before: Float[Tensor, "B M 2"],
+        after: Float[Tensor, "B M 2"],
+        noise: Tensor | torch.Generator | None = None,
+    ) -> tuple[Float[Tensor, "B M 2"], Trace]:
+        """Predicted points after the operation, and what fired."""
+        demonstration = torch.cat([before, after], -1)
+        predicted, trace = self.layer(
+            before, selection=demonstration, noise=noise, return_trace=True
+        )
+        return predicted, trace

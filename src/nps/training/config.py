@@ -1,0 +1,107 @@
+"""Configs: frozen dataclasses to JSON and back, strictly, and the fields every experiment shares.
+
+A config file from elsewhere is data: unknown keys, wrong types and impossible values are refused by
+name. No code names, no pickles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from nps.errors import UserError, nearest
+from nps.rules.check import require_int, require_number
+
+SCHEMA = 1
+"""Version of the run folder's layout. Readers refuse newer ones."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What the training loop needs to know. Experiments inherit and add their own."""
+
+    epochs: int = 100
+    """Passes over the training set."""
+    batch_size: int = 64
+    """Examples a step; an epoch's incomplete last batch is left out, so shapes never change."""
+    learning_rate: float = 1e-4
+    """Adam's learning rate."""
+    final_learning_rate: float | None = None
+    """Where a cosine schedule ends; none keeps the rate constant."""
+    restart_at: float | None = None
+    """Share of the training after which the cosine starts over; none runs it once."""
+    clip_norm: float | None = None
+    """Clip the gradient's norm to this; none leaves it."""
+    validate_every: int = 5
+    """Epochs between validations; the best model is chosen there."""
+
+    def __post_init__(self) -> None:
+        require_int("epochs", self.epochs, at_least=1)
+        require_int("batch_size", self.batch_size, at_least=1)
+        require_int("validate_every", self.validate_every, at_least=1)
+        require_number("learning_rate", self.learning_rate, 0.0, 1e3, open_top=False)
+        if self.final_learning_rate is not None:
+            top = self.learning_rate
+            require_number("final_learning_rate", self.final_learning_rate, 0, top, open_top=False)
+        if self.restart_at is not None:
+            require_number("restart_at", self.restart_at, 0.0, 1.0, open_top=True)
+        if self.clip_norm is not None:
+            require_number("clip_norm", self.clip_norm, 0.0, float("inf"), open_top=False)
+
+
+C = TypeVar("C", bound=TrainConfig)
+
+
+def to_json(config: TrainConfig) -> dict[str, Any]:
+    return dataclasses.asdict(config)
+
+
+def from_json(cls: type[C], data: object) -> C:
+    """Build a config from JSON data, or say in one line what is wrong with it."""
+    if not isinstance(data, dict):
+        raise UserError(f"config: got {type(data).__name__}, expected an object of fields")
+    hints = typing.get_type_hints(cls)
+    for key, value in data.items():
+        if key not in hints:
+            raise UserError(f"config: unknown field {key!r}{nearest(str(key), hints)}")
+        if not _fits(value, hints[key]):
+            raise UserError(f"config: {key} is {value!r}, expected {_spell(hints[key])}")
+    try:
+        return cls(**data)
+    except ValueError as error:
+        raise UserError(f"config: {error}") from None
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Readable list of the fields that differ."""
+    keys = sorted(old.keys() | new.keys())
+    missing = "(absent)"
+    return [
+        f"{key}: {old.get(key, missing)} -> {new.get(key, missing)}"
+        for key in keys
+        if old.get(key, missing) != new.get(key, missing)
+    ]
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return value in args
+    if args:  # a union such as float | None
+        return any(_fits(value, arg) for arg in args)
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _spell(hint: Any) -> str:
+    args = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(str, args))
+    if args:
+        return " or ".join(_spell(arg) for arg in args)
+    return "none" if hint is type(None) else str(hint.__name__)

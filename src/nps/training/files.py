@@ -1,0 +1,88 @@
+"""Writing that is whole or absent: temporary name, fsync, rename, fsync of the parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nps.errors import RunFailed, UserError
+
+MAX_JSON_BYTES = 64 * 2**20
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that readers see the old or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write_bytes(temporary, data)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, data: object) -> None:
+    replace_file(path, (json.dumps(data, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or say in one line why it cannot be read."""
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise UserError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not a file of ours")
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path}: damaged, not JSON ({error})") from None
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears under its name only when everything in it is written."""
+    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        sync_folder(temporary)
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def told_in_one_line(doing: str) -> Iterator[None]:
+    """A full disk or a read-only folder stops the run with one clear line."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(f"{doing}: {error.strerror or error}") from error

@@ -1,0 +1,61 @@
+"""A progress line in a terminal: rate, time left, the metrics that matter. Silent elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+
+class ProgressLine:
+    """Counts `total` things called `unit`; `advance` may carry a few metrics to show."""
+
+    def __init__(self, title: str, total: int, done: int, unit: str = "steps") -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._unit = unit
+        self._task = self._progress.add_task(
+            title, total=total, completed=done, rate="", metrics=""
+        )
+
+    def __enter__(self) -> ProgressLine:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, done: int, metrics: dict[str, float] | None = None) -> None:
+        if self._progress.disable:
+            return
+        speed = self._progress.tasks[0].speed
+        fields: dict[str, Any] = {"rate": f"{speed:.0f}/s" if speed else ""}
+        if metrics is not None:
+            fields["metrics"] = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items())
+        self._progress.update(self._task, completed=done, **fields)

@@ -1,0 +1,47 @@
+"""SIGTERM and Ctrl-C: finish the step, save, exit 143 or 130. A second one exits at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has saved its state."""
+
+    def __init__(self, signum: int, step: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name} after step {step}, saved")
+        self.signum = signum
+        self.exit_code = 128 + signum
+
+
+class Signals:
+    """While open, remembers the first signal instead of dying of it."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._before[signum] = signal.signal(signum, self._note)
+            except ValueError:  # not the main thread: whoever owns the process handles signals
+                break
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            os._exit(128 + signum)
+        self.received = signum

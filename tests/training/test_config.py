@@ -1,0 +1,68 @@
+"""Configs survive JSON exactly, and nothing else gets in."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nps.errors import UserError
+from nps.training.config import TrainConfig, differences, from_json, to_json
+
+
+@dataclass(frozen=True)
+class Config(TrainConfig):
+    kind: Literal["a", "b"] = "a"
+    flag: bool = False
+    name: str = ""
+
+
+@given(
+    epochs=st.integers(1, 10**6),
+    rate=st.floats(1e-12, 1.0),
+    clip=st.none() | st.floats(0, 10),
+    kind=st.sampled_from("ab"),
+    flag=st.booleans(),
+    name=st.text(),
+)
+def test_round_trip(epochs, rate, clip, kind, flag, name):
+    config = Config(
+        epochs=epochs, learning_rate=rate, clip_norm=clip, kind=kind, flag=flag, name=name
+    )
+    assert from_json(Config, to_json(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epoch": 3}, "unknown field 'epoch'; did you mean epochs?"),
+        ({"epochs": "3"}, "epochs is '3', expected int"),
+        ({"epochs": True}, "epochs is True, expected int"),
+        ({"epochs": 0}, "epochs: got 0, expected at least 1"),
+        ({"learning_rate": None}, "learning_rate is None, expected float"),
+        ({"learning_rate": -1.0}, "learning_rate: got -1"),
+        ({"final_learning_rate": 1.0}, "final_learning_rate: got 1"),
+        ({"clip_norm": "x"}, "expected float or none"),
+        ({"kind": "c"}, "kind is 'c', expected one of a, b"),
+        ({"flag": 1}, "flag is 1, expected bool"),
+        ({"batch_size": 2.5}, "batch_size is 2.5, expected int"),
+    ],
+)
+def test_refused(change, message):
+    with pytest.raises(UserError) as error:
+        from_json(Config, {**to_json(Config()), **change})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_not_an_object():
+    with pytest.raises(UserError, match="expected an object"):
+        from_json(Config, [1])
+
+
+def test_differences_name_what_changed():
+    assert differences({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}) == [
+        "b: 2 -> 3",
+        "c: (absent) -> 4",
+    ]

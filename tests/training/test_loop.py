@@ -1,0 +1,163 @@
+"""The loop's promise: train(2n) equals train(n), stop, train(n), bit for bit; and it learns."""
+
+import itertools
+import json
+import math
+
+import pytest
+import torch
+
+from nps.errors import RunFailed, UserError
+from nps.training import checkpoint
+from nps.training.config import TrainConfig
+from nps.training.loop import train
+from nps.training.run import Run
+from tests.training.tools import STEPS, TinyTask, files, go
+
+
+@pytest.mark.parametrize("stops", [[7], [10], [1, 2, 12, 19], [5, 5 + 5]])
+def test_resume_is_exact(tmp_path, stops):
+    """Mid-epoch (7), at an epoch's end (10), and several times."""
+    go(tmp_path / "whole")
+    for stop in stops:
+        go(tmp_path / "parts", stop_at=stop)
+    go(tmp_path / "parts")
+    whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
+    last = f"checkpoints/step-{STEPS:08d}"
+    assert parts["metrics.jsonl"] == whole["metrics.jsonl"]
+    for name in ("model", "best", "optimizer", "rng"):
+        assert parts[f"{last}/{name}.safetensors"] == whole[f"{last}/{name}.safetensors"], name
+    assert parts[f"{last}/state.json"] == whole[f"{last}/state.json"]
+
+
+def test_resume_sees_the_same_batches(tmp_path):
+    whole = go(tmp_path / "whole").seen
+    first = go(tmp_path / "parts", stop_at=8).seen
+    second = go(tmp_path / "parts").seen
+    assert first + second == whole
+    assert len(whole) == STEPS
+
+
+def test_epochs_are_permutations_without_the_incomplete_batch(tmp_path):
+    seen = go(tmp_path / "run").seen
+    epochs = [list(itertools.chain(*seen[i : i + 5])) for i in range(0, STEPS, 5)]
+    for epoch in epochs:
+        assert len(set(epoch)) == 20
+    assert epochs[0] != epochs[1]
+
+
+def test_a_crash_between_saves_is_repaired(tmp_path):
+    """Log lines behind the last checkpoint are cut off and written again."""
+    go(tmp_path / "whole")
+    go(tmp_path / "parts", stop_at=12)
+    with (tmp_path / "parts" / "metrics.jsonl").open("a") as log:
+        log.write('{"epoch": 3, "step": 15, "loss": 9.9}\n{"epoch": 4, "st')
+    go(tmp_path / "parts")
+    whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
+    assert parts["metrics.jsonl"] == whole["metrics.jsonl"]
+
+
+def test_complete_run_is_left_alone(tmp_path):
+    go(tmp_path / "run")
+    before = files(tmp_path / "run")
+    assert go(tmp_path / "run").seen == []
+    assert files(tmp_path / "run") == before
+
+
+def test_log_has_means_and_validations(tmp_path):
+    task = go(tmp_path / "run")
+    rows = Run(tmp_path / "run").metrics()
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    assert [row["step"] for row in rows] == [5, 10, 15, 20]
+    assert rows[0]["progress"] == pytest.approx((0 + 1 + 2 + 3 + 4) / 5 / STEPS)
+    task.model.eval()
+    with torch.no_grad():
+        assert rows[-1]["validation"] == task.validate()
+
+
+def test_best_model_is_the_one_with_the_best_validation(tmp_path):
+    class Rising(TinyTask):
+        """Its second validation is the best."""
+
+        scores = iter([3.0, 1.0, 2.0, 4.0])
+
+        def validate(self):
+            self.weights = getattr(self, "weights", [])
+            self.weights.append(self.model[0].weight.detach().clone())
+            return {"score": next(self.scores)}
+
+    task = go(tmp_path / "run", task=Rising())
+    saved = checkpoint.newest(tmp_path / "run" / "checkpoints", print)
+    assert saved.state["best_score"] == 1.0
+    assert saved.state["best_step"] == 10
+    assert torch.equal(saved.tensors["best"]["0.weight"], task.weights[1])
+    assert not torch.equal(saved.tensors["model"]["0.weight"], task.weights[1])
+
+
+def test_learning_rate_follows_the_cosine(tmp_path):
+    rates = []
+
+    class Watching(TinyTask):
+        def loss(self, index, noise, progress):
+            rates.append(progress)
+            return super().loss(index, noise, progress)
+
+    go(tmp_path / "run", task=Watching())
+    assert rates == [step / STEPS for step in range(STEPS)]
+
+
+def test_not_finite_stops_and_names_the_batch(tmp_path):
+    go(tmp_path / "run", stop_at=5)
+    task = TinyTask()
+    task.spoil_at = 3
+    with pytest.raises(RunFailed) as error:
+        go(tmp_path / "run", task=task)
+    message = str(error.value)
+    assert "step 8" in message
+    assert "loss is nan" in message
+    assert "step-00000005" in message
+    assert "\n" not in message
+    told = json.loads((tmp_path / "run" / "not-finite.json").read_text())
+    assert told["batch"] == task.seen[-1]
+    assert told["step"] == 8
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [5]
+
+
+def test_not_finite_gradient_is_caught_before_the_update(tmp_path):
+    class Steep(TinyTask):
+        def loss(self, index, noise, progress):
+            loss, extras = super().loss(index, noise, progress)
+            # sqrt at zero: a finite value with an infinite gradient
+            return loss + (self.model[0].weight * 0).sum().abs().sqrt(), extras
+
+    task = Steep()
+    before = [p.detach().clone() for p in task.model.parameters()]
+    with pytest.raises(RunFailed, match="gradient is not finite"):
+        go(tmp_path / "run", task=task)
+    for old, new in zip(before, task.model.parameters(), strict=True):
+        assert torch.equal(old, new)
+
+
+def test_clip_norm_bounds_the_gradient(tmp_path):
+    task = TinyTask()
+    run = Run(tmp_path / "run")
+    config = TrainConfig(epochs=1, batch_size=4, clip_norm=1e-3, validate_every=1)
+    with run.writing():
+        train(task, config, run, 0, None, lambda text: None)
+    norm = math.sqrt(sum(float(p.grad.square().sum()) for p in task.model.parameters()))
+    assert norm <= 1e-3 * 1.001
+
+
+def test_batch_larger_than_the_data_is_refused(tmp_path):
+    run = Run(tmp_path / "run")
+    config = TrainConfig(batch_size=100)
+    with run.writing(), pytest.raises(UserError, match="batch_size: got 100"):
+        train(TinyTask(), config, run, 0, None, lambda text: None)
+
+
+def test_it_learns(tmp_path):
+    go(tmp_path / "run")
+    rows = Run(tmp_path / "run").metrics()
+    scores = [row["validation"]["score"] for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] < 0.9 * scores[0]

@@ -1,0 +1,95 @@
+"""Run folders: one writer, one config, readable errors."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from nps.errors import RunFailed, UserError
+from nps.training.run import Run, find_checkpoint
+
+IDENTITY = {"experiment": "arithmetic", "preset": "p", "seed": 0, "config": {"rules": 4}}
+
+
+def test_claim_then_same_then_other(tmp_path):
+    run = Run(tmp_path / "run")
+    with run.writing():
+        run.claim(IDENTITY)
+        run.claim(IDENTITY)
+        with pytest.raises(UserError, match=r"rules: 4 -> 6.*seed: 0 -> 1"):
+            run.claim({**IDENTITY, "seed": 1, "config": {"rules": 6}})
+        assert run.read()["config"] == {"rules": 4}
+
+
+def test_fresh_starts_over_and_touches_nothing_else(tmp_path):
+    run = Run(tmp_path / "run")
+    with run.writing():
+        run.claim(IDENTITY)
+        (run.folder / "metrics.jsonl").write_text("{}\n")
+        (run.folder / "my-notes.txt").write_text("keep me")
+        run.claim({**IDENTITY, "config": {"rules": 6}}, fresh=True)
+    assert run.read()["config"] == {"rules": 6}
+    assert not run.metrics_path.exists()
+    assert (run.folder / "my-notes.txt").read_text() == "keep me"
+
+
+def test_second_process_is_refused(tmp_path):
+    script = f"""
+        from nps.training.run import Run
+        from nps.errors import UserError
+        try:
+            with Run({str(tmp_path / "run")!r}).writing():
+                print("entered")
+        except UserError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with Run(tmp_path / "run").writing():
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "in use by another process (pid" in told
+    free = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert free == "entered\n"
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFailed, match="cannot write to"), Run(tmp_path / "file/run").writing():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "it has no config.json"),
+        ("{", "damaged, not JSON"),
+        ("{}", "is missing"),
+        (json.dumps({"schema": 7, **IDENTITY}), "schema 7, this nps reads up to 1: update nps"),
+    ],
+)
+def test_broken_config(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        Run(tmp_path).read()
+    assert "\n" not in str(error.value)
+
+
+def test_missing_run_and_empty_run(tmp_path):
+    with pytest.raises(UserError, match="no such run folder"):
+        find_checkpoint(tmp_path / "nothing")
+    run = Run(tmp_path / "run")
+    with run.writing():
+        run.claim(IDENTITY)
+    with pytest.raises(UserError, match="no whole checkpoint"):
+        find_checkpoint(run.folder)
+
+
+def test_torn_last_line_of_the_log_is_left_out_and_a_torn_middle_is_told(tmp_path):
+    run = Run(tmp_path)
+    run.metrics_path.write_text('{"step": 1}\n{"st')
+    assert run.metrics() == [{"step": 1}]
+    run.metrics_path.write_text('{"st\n{"step": 1}\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl:1"):
+        run.metrics()
