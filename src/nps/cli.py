@@ -96,7 +96,7 @@ def run(args: Sequence[str]) -> None:
             flags += [f"--seed={seed}", f"--device={options.device}"]
             task = experiment.make_task(config, seed, _device("cpu"))
             steps = config.epochs * (task.examples // config.batch_size)
-            jobs.append(Job(out / preset / f"seed-{seed}", [preset, *flags], steps))
+            jobs.append(Job(out / preset / f"seed-{seed}", (preset, *flags), steps))
     workers = options.workers or os.cpu_count() or 1
     say(f"training {len(jobs)} models, {min(workers, len(jobs))} at a time, into {out}")
     run_jobs(jobs, workers)

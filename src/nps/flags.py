@@ -30,12 +30,16 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
     return parsed
 
 
-def _one_line(boxed: str) -> str:
-    """tyro draws a box: first the error, then a rule, then sometimes the flags that were meant."""
-    inside = [line.strip("│ ").strip() for line in boxed.splitlines() if line.startswith("│")]
-    sections = " ".join(inside)
-    first, *rest = re.split(r"─{5,}", sections)
-    hint = next((part for part in rest if part.strip().startswith("Perhaps you meant")), "")
+def _one_line(message: str) -> str:
+    """tyro's message: a title, the error, and sometimes the flags that were meant.
+
+    It is a box where the terminal speaks UTF-8, and has plain rules of dashes elsewhere.
+    """
+    plain = re.sub(r"\x1b\[[0-9;]*m|╭─.*─╮|[│╰╯]", "", message)
+    sections = re.split(r"[─-]{5,}", " ".join(plain.split()))
+    titled = "╭" not in message
+    error = sections[1 if titled and len(sections) > 1 else 0]
+    hint = next((part for part in sections if "Perhaps you meant" in part), "")
     flags = re.findall(r"--[\w.-]+", hint)
     meant = f"; did you mean {flags[0]}?" if flags else ""
-    return " ".join(first.split()).rstrip(".") + meant
+    return error.strip().rstrip(".") + meant

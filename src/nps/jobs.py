@@ -27,7 +27,7 @@ class Job:
     """One `nps train` command."""
 
     folder: Path
-    arguments: Sequence[str]
+    arguments: tuple[str, ...]
     steps: int
 
 

@@ -54,6 +54,8 @@ class Config(TrainConfig):
     """Share of the training over which dropout falls linearly to zero; none keeps it constant."""
     score_gain: float = 3.0
     """Factor on the initial W^q: choices start sharp enough to be told from the noise."""
+    balance: float = 0.0
+    """Weight of a bonus on the entropy of the rules' mean use: no rule is left behind early."""
     settle_from: float | None = None
     """Share of the training after which choices are final: argmax, and only actions learn on."""
     query: Literal["linear", "mlp"] = "linear"
@@ -86,6 +88,7 @@ class Config(TrainConfig):
             require_number("dropout_until", self.dropout_until, 0.01, 1.0, open_top=False)
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)
+        require_number("balance", self.balance, 0.0, 1e3, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
         require_number("temperature", self.temperature, 1e-6, 1e6, open_top=False)
         require_choice("model", self.model, ("nps", "routing"))
@@ -111,8 +114,11 @@ class ArithmeticTask:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         self._follow_schedule(progress)
         batch = self.sets["train"][index]
-        predicted, _ = self.model(batch.before, batch.after, noise=noise)
-        return (predicted - batch.after).square().mean(), {}
+        predicted, trace = self.model(batch.before, batch.after, noise=noise)
+        error = (predicted - batch.after).square().mean()
+        if self.config.balance == 0.0:
+            return error, {}
+        return error - self.config.balance * use_entropy(trace), {"mse": error}
 
     def _follow_schedule(self, progress: float) -> None:
         config, layer = self.config, self.model.layer
@@ -162,6 +168,13 @@ class ArithmeticTask:
             r2 = None if reading.r2 != reading.r2 else reading.r2
             readings.append({"rule": i, "says": reading.sentence, "r2": r2, "uses": reading.uses})
         return readings
+
+
+def use_entropy(trace: Trace) -> Tensor:
+    """Entropy of the rules' mean use over the batch, by the scores before noise."""
+    pairs = torch.softmax(trace.rule_scores.flatten(-2), -1).unflatten(-1, (POINTS, -1))
+    use = pairs.sum(-2).flatten(0, -2).mean(0)
+    return -(use * (use + 1e-8).log()).sum()
 
 
 def what_fired(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:

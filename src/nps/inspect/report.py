@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from nps.errors import UserError
@@ -132,9 +133,9 @@ def _show(block: Block, console: Console) -> None:
     elif isinstance(block, Table):
         table = RichTable(caption=block.caption or None, caption_justify="left")
         for number, column in enumerate(block.columns):
-            table.add_column(column, justify="right" if number else "left")
+            table.add_column(escape(column), justify="right" if number else "left")
         for row in block.rows:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         console.print(table)
 
 

@@ -74,7 +74,7 @@ def train(
     """
     settings = settings or Settings()
     device = next(task.model.parameters()).device
-    optimiser = torch.optim.Adam(task.model.parameters(), lr=config.learning_rate)
+    optimiser = torch.optim.Adam(task.model.parameters(), lr=config.learning_rate, fused=True)
     moment = Moment(noise=rng.generator(device, seed, "noise"))
     found = checkpoint.newest(run.checkpoints, report)
     if found is not None:

@@ -1,0 +1,53 @@
+"""Reports: nothing from outside in the page, nothing lost in the terminal, documents kept whole."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from nps.errors import UserError
+from nps.inspect.figures import usage_over_training
+from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text, markdown, put_into
+
+TABLE = Table(["", "a<b"], [["x [red]", "1"], ["y", "2"]], "of & on")
+
+
+def full_report() -> Report:
+    report = Report("Title & more")
+    tables = np.ones((3, 2, 4), dtype=int)
+    png = usage_over_training({"nps": ([1, 2, 3], tables)}, ["one", "two"])
+    report.add(Heading("H"), Text("t < u"), Lines(["x ← x + 1"]), TABLE, Figure(png, "fig"))
+    return report
+
+
+def test_page_is_self_contained_and_escaped():
+    page = full_report().to_html()
+    assert "<td>x [red]</td>" in page
+    assert "a&lt;b" in page
+    assert "t &lt; u" in page
+    assert "Title &amp; more" in page
+    sources = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert sources
+    assert all(source.startswith("data:image/png;base64,iVBOR") for source in sources)
+    assert "http" not in re.sub(r"base64,[^\"]*", "", page)
+
+
+def test_terminal_shows_text_with_brackets_as_they_are():
+    out = io.StringIO()
+    full_report().show(Console(file=out, width=100))
+    text = out.getvalue()
+    for part in ("Title & more", "t < u", "x ← x + 1", "x [red]", "a<b", "of & on"):
+        assert part in text
+
+
+def test_put_into_replaces_only_its_table(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text("before\n<!-- table: a -->\nold\n<!-- end -->\nafter\n")
+    put_into(path, "a", markdown(TABLE))
+    text = path.read_text()
+    assert text.startswith("before\n<!-- table: a -->\n|  | a<b |\n| --- | ---: |\n")
+    assert text.endswith("| y | 2 |\n<!-- end -->\nafter\n")
+    with pytest.raises(UserError, match="has no <!-- table: b -->"):
+        put_into(path, "b", "x")

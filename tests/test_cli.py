@@ -1,0 +1,211 @@
+"""The command line as a user meets it: real processes, real signals, one-line errors."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import nps
+from nps import cli
+
+SMALL = [
+    "--train-examples=640",
+    "--validation-examples=50",
+    "--test-examples=50",
+    "--validate-every=1",
+]
+
+
+def call(*args: str, code: int = 0) -> tuple[str, str]:
+    """Run a command in this process and return what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main(args)
+            ended = 0
+        except SystemExit as stop:
+            ended = int(stop.code or 0)
+    assert ended == code, (ended, err.getvalue())
+    return out.getvalue(), err.getvalue()
+
+
+def start(*args: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "nps", *args]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def test_train_resume_eval_load(tmp_path):
+    run = str(tmp_path / "run")
+    train = ["train", "arithmetic", "--out", run, "--epochs=2", "--seed=3", *SMALL]
+    out, err = call(*train)
+    assert "trained" in out
+    assert err == ""  # silent when not a terminal
+    assert "complete, 20 steps" in call(*train)[1]
+    out, _ = call("eval", run)
+    assert re.search(r"mse +0\.\d+", out)
+    assert "rule 3:" in out
+    tested = json.loads((tmp_path / "run/test.json").read_text())
+    assert sum(map(sum, tested["table"])) == 50
+    model = nps.load(run)
+    assert not model.training
+    last = nps.load(tmp_path / "run/checkpoints/step-00000020", which="last")
+    assert model.layer.rules.embedding.shape == last.layer.rules.embedding.shape == (4, 12)
+    provenance = json.loads((tmp_path / "run/provenance.json").read_text())
+    assert provenance[0]["from_step"] == 0
+    assert provenance[0]["to_step"] == 20
+    assert str(tmp_path) not in provenance[0]["device"]
+
+
+def test_another_config_in_the_folder_is_refused_with_a_diff(tmp_path):
+    run = str(tmp_path / "run")
+    call("train", "arithmetic", "--out", run, "--epochs=1", *SMALL)
+    before = (tmp_path / "run/config.json").read_bytes()
+    _, err = call("train", "arithmetic", "--out", run, "--epochs=1", "--rules=6", *SMALL, code=2)
+    assert "rules: 4 -> 6" in err
+    assert (tmp_path / "run/config.json").read_bytes() == before
+    call("train", "arithmetic", "--out", run, "--epochs=1", "--rules=6", "--fresh", *SMALL)
+    assert nps.load(run).layer.rules.embedding.shape[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"]
+)
+def test_signal_saves_and_resume_equals_the_uninterrupted_run(tmp_path, signum, code):
+    flags = ["--epochs=40", *SMALL]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    call("train", "arithmetic", "--out", str(whole), *flags)
+    process = start("train", "arithmetic", "--out", str(parts), *flags)
+    log = parts / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.read_text().count("\n") >= 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signum)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert err.count("\n") == 1
+    step = int(re.search(r"after step (\d+), saved", err).group(1))
+    assert 0 < step < 400
+    assert (parts / f"checkpoints/step-{step:08d}/manifest.json").exists()
+    call("train", "arithmetic", "--out", str(parts), *flags)
+    for name in ("metrics.jsonl", "checkpoints/step-00000400/model.safetensors"):
+        assert (parts / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["trian"], "unknown command 'trian'; did you mean train?"),
+        (["train"], "expected PRESET first, e.g. nps train arithmetic"),
+        (["train", "arithmetik", "--out", "x"], "did you mean arithmetic?"),
+        (["train", "zzz", "--out", "x"], "there are: arithmetic"),
+        (["train", "arithmetic"], "--out"),
+        (["train", "arithmetic", "--out", "x", "--rulez", "3"], "did you mean --rules?"),
+        (
+            ["train", "arithmetic", "--out", "x", "--rules", "0"],
+            "rules: got 0, expected at least 1",
+        ),
+        (["train", "arithmetic", "--out", "x", "--rules", "two"], "--rules"),
+        (["train", "arithmetic", "--out", "x", "--dropout", "1.5"], "dropout: got 1.5"),
+        (["train", "arithmetic", "--out", "x", "--epochs", "-1"], "epochs: got -1"),
+        (["train", "arithmetic", "--out", "x", "--query", "conv"], "query"),
+        (["train", "arithmetic", "--out", "x", "--batch-size", "20000"], "batch_size: got 20000"),
+        (["train", "arithmetic", "--out", "x", "--temperature", "nan"], "temperature: got nan"),
+        (["run", "arithmetik"], "unknown experiment 'arithmetik'; did you mean arithmetic?"),
+        (["run", "arithmetic", "--seeds", "0"], "--seeds: got 0"),
+        (["run", "arithmetic", "--presets", "arithmetic-sharb"], "did you mean arithmetic-sharp?"),
+        (["eval", "nowhere"], "nowhere: no such run folder"),
+        (["eval", "."], "not a run folder, it has no config.json"),
+        (["table", "."], "no tested runs"),
+        (["presets", "x"], "expected no arguments"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    _, err = call(*args, code=2)
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
+    # a run that is refused for its data leaves its config, and nothing half-written
+    assert all(path.name == "config.json" for path in left)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says that there is no CUDA device")
+def test_missing_cuda_is_told(tmp_path):
+    out = str(tmp_path / "x")
+    _, err = call("train", "arithmetic", "--out", out, "--device", "cuda", code=2)
+    assert "torch sees no CUDA device" in err
+    assert not Path(out).exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run: (run / "config.json").write_text('{"schema": 1'), "damaged, not JSON"),
+        (lambda run: set_config(run, schema=9), "schema 9, this nps reads up to 1"),
+        (lambda run: set_config(run, experiment="mnist2"), "unknown experiment 'mnist2'"),
+        (lambda run: set_config(run, config={"rulez": 3}), "unknown field 'rulez'"),
+        (lambda run: [p.unlink() for p in run.glob("checkpoints/*/model*")], "no whole checkpoint"),
+    ],
+)
+def test_broken_run_folders(tmp_path, spoil, message):
+    run = tmp_path / "run"
+    call("train", "arithmetic", "--out", str(run), "--epochs=1", *SMALL)
+    spoil(run)
+    _, err = call("eval", str(run), code=2)
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (run / "test.json").exists()
+
+
+def set_config(run: Path, **changes: object) -> None:
+    saved = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**saved, **changes}))
+
+
+def test_help_everywhere():
+    for args in (["--help"], [], ["run", "--help"], ["train", "--help"], ["eval", "--help"]):
+        assert "nps " in call(*args)[0]
+    out, _ = call("train", "arithmetic-sharp", "--help")
+    assert "--learning-rate" in out
+    assert "nps train arithmetic --out runs/six --rules 6" in out
+    assert call("--version")[0] == nps.__version__ + "\n"
+    assert "arithmetic-sharp" in call("presets")[0]
+
+
+def test_run_trains_tests_reports_and_goes_on(tmp_path, monkeypatch):
+    """`nps run` with a tiny experiment in place of the real one; children are real processes."""
+    from nps.experiments import EXPERIMENTS
+
+    small = {"epochs": 1, "train_examples": 640, "test_examples": 60, "validate_every": 1}
+    quick = dict.fromkeys(("arithmetic", "arithmetic-baseline", "arithmetic-sharp"), small)
+    tiny = dataclasses.replace(EXPERIMENTS["arithmetic"], quick=quick)
+    monkeypatch.setitem(EXPERIMENTS, "arithmetic", tiny)
+    out = tmp_path / "out"
+    args = ["run", "arithmetic", "--quick", "--seeds=2", "--workers=2", "--out", str(out)]
+    printed, _ = call(*args)
+    assert "Routing MLP" in printed
+    assert "rule 0:" in printed
+    assert "nps run arithmetic --seeds 10" in printed
+    page = (out / "report.html").read_text()
+    assert "Coordinate arithmetic" in page
+    assert page.count("data:image/png") == 1
+    before = (out / "arithmetic/seed-1/provenance.json").read_bytes()
+    call(*args)
+    assert (out / "arithmetic/seed-1/provenance.json").read_bytes() == before
+    assert (out / "arithmetic/seed-0").is_dir()
+    assert "| Routing MLP" in call("table", str(out))[0]
