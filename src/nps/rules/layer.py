@@ -161,7 +161,7 @@ class RuleLayer(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no algorithm")
 
     def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
-        """Shape of the uniform numbers that one training call on (*batch, slots, D) uses."""
+        """Shape of the uniform numbers that one training call on (..., slots, D) uses."""
         size = sum(torch.Size(part).numel() for part in self._noise_parts(slots))
         return (*batch, self.stages, size)
 

@@ -1,0 +1,48 @@
+# Two commands are the whole set-up: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: demo test docs format results clean
+
+demo: $(VENV)/.demo
+	$(BIN)/nps run arithmetic --quick
+
+test: $(VENV)/.test
+	$(BIN)/ruff check src tests docs examples
+	$(BIN)/ruff format --check src tests docs examples
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n auto
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix src tests docs examples
+	$(BIN)/ruff format src tests docs examples
+
+# Tables in README and docs, from the committed logs.
+results: $(VENV)/.demo
+	$(BIN)/nps table results/arithmetic --into README.md docs/arithmetic.md
+
+# torch first and by its pinned version: an unpinned one may pull gigabytes of CUDA libraries.
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install $$(grep '^torch==' constraints.txt)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	$(PIP) install -c constraints.txt -e '.[plots]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.torch pyproject.toml
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.torch pyproject.toml
+	$(PIP) install -c constraints.txt -e '.[docs]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) docs/_build docs/api .pytest_cache .mypy_cache .ruff_cache .hypothesis
