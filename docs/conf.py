@@ -17,6 +17,7 @@ html_theme = "furo"
 html_title = f"nps {release}"
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+default_role = "code"
 autodoc_typehints = "none"  # shapes are in the docstrings; the signatures would be unreadable
 autodoc_member_order = "bysource"
 autodoc_default_options = {"show-inheritance": True}

@@ -46,8 +46,8 @@ class MLPRules(RuleSet):
     """The paper's action: Linear(2D, hidden), ReLU, Linear(hidden, D) (table "rule-specific MLP").
 
     Args:
-        num_rules: N.
-        slot_dim: D.
+        num_rules: number of rules N.
+        slot_dim: size D of a slot.
         rule_dim: size of the embeddings.
         hidden_dim: H of the action.
 
@@ -104,7 +104,7 @@ class ConvRules(RuleSet):
     explicit `selection` features the layer selects by each slot's spatial mean.
 
     Args:
-        num_rules: N.
+        num_rules: number of rules N.
         slot_dim: C, the channels of a slot.
         rule_dim: size of the embeddings.
         hidden_dim: channels of the hidden layer.

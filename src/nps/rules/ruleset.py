@@ -28,7 +28,7 @@ class RuleSet(nn.Module):
     """N rules R_i = (embedding, action). Subclasses say what the action is.
 
     Args:
-        num_rules: N.
+        num_rules: number of rules N.
         slot_dim: size of a slot (its channels, for convolutional rules).
         rule_dim: size of a rule's embedding, its condition.
         action: name -> (shape of one rule's parameter, bound of its uniform initialisation).

@@ -25,8 +25,8 @@ class SequentialNPS(RuleLayer):
 
     Args:
         slot_dim: D, size of a slot (channels for convolutional rules).
-        num_rules: N.
-        stages: K.
+        num_rules: number of rules N.
+        stages: number of stages K.
         rule_dim: size of a rule's embedding.
         key_dim: size of queries and keys (paper: 32).
         hidden_dim: hidden units of a rule's MLP (paper: 128).

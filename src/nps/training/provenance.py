@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
 import sys
@@ -30,7 +31,12 @@ def describe(device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree, `-dirty` with local changes; None for an installed wheel."""
+    """The commit of the source tree, `-dirty` with local changes; None for an installed wheel.
+
+    NPS_COMMIT tells it where the tree was copied without its history.
+    """
+    if given := os.environ.get("NPS_COMMIT"):
+        return given
     here = Path(__file__).resolve().parent
 
     def git(*args: str) -> str:

@@ -41,7 +41,7 @@ def demonstrate(count: int, seed: int, reading: Reading = "any") -> Demonstratio
     """Draw demonstrations with coordinates uniform in [0, 1).
 
     Args:
-        count: E.
+        count: number of examples E.
         seed: equal seeds give equal demonstrations.
         reading: the contextual point is "selected randomly from the input X" (appendix): `any` of
             the two, the primary itself included; or the `other` one ("another randomly selected

@@ -1,0 +1,148 @@
+"""The coordinate arithmetic experiment: its task, its schedule, its report, and that it learns."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from nps.errors import UserError
+from nps.experiments import EXPERIMENTS, find_preset, load_task
+from nps.experiments.arithmetic import (
+    PRESETS,
+    ArithmeticTask,
+    Config,
+    make_layer,
+    use_entropy,
+    what_fired,
+)
+from nps.experiments.arithmetic_report import PAPER_TABLES
+from nps.experiments.results import Result, median_run, read_results, spread
+from nps.rules import Trace
+from nps.training.config import from_json, to_json
+from nps.training.loop import Settings, train
+from nps.training.run import Run
+from nps.worlds.arithmetic import OPERATIONS
+
+CPU = torch.device("cpu")
+TINY = {"train_examples": 256, "validation_examples": 64, "test_examples": 64}
+
+
+def task_of(seed: int = 0, **changes: object) -> ArithmeticTask:
+    return ArithmeticTask(Config(**{**TINY, **changes}), seed, CPU)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_builds_round_trips_and_steps(name):
+    config = dataclasses.replace(PRESETS[name].config, **TINY)
+    assert from_json(Config, to_json(config)) == config
+    task = ArithmeticTask(config, 0, CPU)
+    loss, _ = task.loss(torch.arange(8), torch.Generator().manual_seed(0), 0.0)
+    loss.backward()
+    for name, parameter in task.model.named_parameters():
+        # the routing baseline's rules have no condition
+        assert (parameter.grad is not None) or name == "layer.rules.embedding"
+    with torch.no_grad():
+        assert set(task.test()) >= {"mse", "segregation", "nmi", "table", "rules"}
+
+
+def test_a_step_is_a_function_of_its_arguments():
+    one, two = task_of(dropout_until=0.5), task_of(dropout_until=0.5)
+    index = torch.arange(32)
+    torch.rand(7)  # the global generator must not matter
+    first = one.loss(index, torch.Generator().manual_seed(1), 0.3)[0]
+    two.loss(index, torch.Generator().manual_seed(2), 0.9)
+    second = two.loss(index, torch.Generator().manual_seed(1), 0.3)[0]
+    assert torch.equal(first, second)
+
+
+def test_seeds_share_the_data_and_differ_in_weights():
+    one, two = task_of(0), task_of(1)
+    assert torch.equal(one.sets["train"].before, two.sets["train"].before)
+    assert not torch.equal(one.sets["train"].before[:64], one.sets["test"].before)
+    assert not torch.equal(one.sets["validation"].before, one.sets["test"].before)
+    weights = [task.model.layer.rules.weight_in for task in (one, two)]
+    assert not torch.equal(*weights)
+
+
+def test_schedules_follow_progress():
+    task = task_of(dropout=0.4, dropout_until=0.5, settle_from=0.75)
+    noise = torch.Generator().manual_seed(0)
+    seen = []
+    for progress in (0.0, 0.25, 0.5, 0.9, 0.1):
+        task.loss(torch.arange(4), noise, progress)
+        seen.append((round(task.model.layer.dropout, 6), task.model.training))
+    assert seen == [(0.4, True), (0.2, True), (0.0, True), (0.0, False), (0.32, True)]
+
+
+def test_parameter_counts():
+    """The appendix: four times more parameters in the baseline than in NPS; here 3.3 times."""
+    nps = sum(p.numel() for p in make_layer(Config()).parameters())
+    routing = make_layer(Config(model="routing"))
+    baseline = sum(p.numel() for p in routing.parameters() if p.requires_grad)
+    assert nps == 4 * (12 + (4 * 16 + 16) + (16 * 2 + 2)) + 12 * 32 + 3 * 4 * 32
+    assert baseline == 4 * (4 * 16 + 16 + 16 * 2 + 2) + (8 + 1) * 32 + 3 * 33 * 32 + 33 * 8
+    assert baseline / nps == pytest.approx(3.28, abs=0.01)
+
+
+def test_what_fired_reads_a_trace():
+    trace = Trace(
+        rule=torch.tensor([[[-1, 2]], [[3, -1]]]),
+        context=torch.tensor([[[-1, 0]], [[0, -1]]]),
+        rule_scores=torch.zeros(2, 1, 2, 4),
+        context_scores=torch.zeros(2, 1, 2, 2),
+    )
+    primary, rule, context = what_fired(trace)
+    assert primary.tolist() == [1, 0]
+    assert rule.tolist() == [2, 3]
+    assert context.tolist() == [0, 0]
+
+
+def test_use_entropy_is_highest_for_even_use():
+    def of(rule_scores: torch.Tensor) -> float:
+        empty = torch.zeros(0)
+        return use_entropy(Trace(empty, empty, rule_scores, empty)).item()
+
+    even = torch.full((4, 1, 2, 4), -50.0)
+    even[torch.arange(4), 0, 0, torch.arange(4)] = 50.0
+    assert of(even) == pytest.approx(np.log(4), abs=1e-4)
+    one_sided = torch.full((4, 1, 2, 4), -50.0)
+    one_sided[:, 0, 1, 2] = 50.0
+    assert of(one_sided) == pytest.approx(0.0, abs=1e-4)
+
+
+def test_it_discovers_the_operations(tmp_path):
+    """A short training of our preset: far above chance (0.25), and the rules can be read."""
+    config = dataclasses.replace(PRESETS["arithmetic-sharp"].config, epochs=12)
+    run = Run(tmp_path / "run")
+    identity = {"experiment": "arithmetic", "preset": "x", "seed": 0, "config": to_json(config)}
+    with run.writing():
+        run.claim(identity)
+        train(ArithmeticTask(config, 0, CPU), config, run, 0, Settings(), lambda text: None)
+    tested = load_task(run.folder).test()
+    assert tested["segregation"] > 0.85
+    assert tested["mse"] < 0.02
+    assert sum(rule["uses"] for rule in tested["rules"]) == 2000
+    with pytest.raises(UserError, match="expected best or last"):
+        load_task(run.folder, which="first")
+
+
+def test_paper_tables_are_the_paper_s():
+    assert len(OPERATIONS) == 4
+    assert sum(map(sum, PAPER_TABLES["arithmetic-5-rules"])) == 2000
+    assert sum(map(sum, PAPER_TABLES["arithmetic-6-rules"])) == 2000
+
+
+def test_presets_are_found_by_name():
+    experiment, preset = find_preset("arithmetic-sharp")
+    assert experiment is EXPERIMENTS["arithmetic"]
+    assert preset.config.reading == "other"
+
+
+def test_spread_and_median(tmp_path):
+    runs = [Result("p", s, {}, {"mse": m}, Run(tmp_path)) for s, m in enumerate([0.3, 0.1, 0.2])]
+    assert spread(runs, "mse", ".1f") == "0.2 (0.1 to 0.3)"
+    assert spread(runs[:1], "mse", ".1f") == "0.3"
+    assert median_run(runs, "mse").seed == 2
+    with pytest.raises(UserError, match="no tested runs"):
+        read_results(tmp_path)
