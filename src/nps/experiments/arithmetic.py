@@ -116,7 +116,7 @@ class ArithmeticTask:
         batch = self.sets["train"][index]
         predicted, trace = self.model(batch.before, batch.after, noise=noise)
         error = (predicted - batch.after).square().mean()
-        if self.config.balance == 0.0:
+        if self.config.balance == 0.0 or not self.model.training:  # settled: nothing to explore
             return error, {}
         return error - self.config.balance * use_entropy(trace), {"mse": error}
 
@@ -237,7 +237,7 @@ PRESETS = {
             learning_rate=3e-3,
             final_learning_rate=1e-5,
             restart_at=0.6,
-            balance=0.01,
+            balance=0.1,
             settle_from=0.6,
         ),
     ),
@@ -245,13 +245,11 @@ PRESETS = {
         "Ours in the harder reading: the context may be the point itself, so binding it needs "
         "the small network.",
         Config(
-            epochs=300,
-            batch_size=256,
-            learning_rate=3e-3,
+            learning_rate=1e-3,
             final_learning_rate=1e-5,
-            restart_at=0.6,
+            dropout_until=0.7,
             balance=0.01,
-            settle_from=0.6,
+            settle_from=0.8,
             context_query="mlp",
         ),
     ),

@@ -19,7 +19,7 @@ from nps.version import __version__
 def describe(device: torch.device) -> dict[str, Any]:
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join(["nps", *sys.argv[1:]]),
         "commit": _commit(),
         "nps": __version__,
         "python": platform.python_version(),
