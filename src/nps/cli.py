@@ -94,9 +94,8 @@ def run(args: Sequence[str]) -> None:
             config = dataclasses.replace(experiment.presets[preset].config, **changes)
             flags = [f"--{k.replace('_', '-')}={v}" for k, v in changes.items()]
             flags += [f"--seed={seed}", f"--device={options.device}"]
-            task = experiment.make_task(config, seed, _device("cpu"))
-            steps = config.epochs * (task.examples // config.batch_size)
-            jobs.append(Job(out / preset / f"seed-{seed}", (preset, *flags), steps))
+            jobs.append(Job(out / preset / f"seed-{seed}", (preset, *flags), config.epochs))
+    _device(options.device)
     workers = options.workers or os.cpu_count() or 1
     say(f"training {len(jobs)} models, {min(workers, len(jobs))} at a time, into {out}")
     run_jobs(jobs, workers)
@@ -330,14 +329,9 @@ def _doc(function: Callable[..., None]) -> list[str]:
 
 
 def _field(about: str, *default: Any) -> Any:
-    return tyro_field(about, *default)
-
-
-def tyro_field(about: str, *default: Any) -> Any:
-    metadata = {"help": about}
-    if default:
-        return dataclasses.field(default=default[0], metadata=metadata)
-    return dataclasses.field(metadata=metadata)
+    """A dataclass field with its line of help, required without a default."""
+    value = default[0] if default else dataclasses.MISSING
+    return dataclasses.field(default=value, metadata={"help": about})
 
 
 def _device(name: str) -> Any:

@@ -7,6 +7,7 @@ be repeated alone by its own command.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,6 @@ from pathlib import Path
 
 from nps.errors import RunFailed
 from nps.training.progress import ProgressLine
-from nps.training.run import Run
 from nps.training.signals import Interrupted, Signals
 
 
@@ -28,19 +28,19 @@ class Job:
 
     folder: Path
     arguments: tuple[str, ...]
-    steps: int
+    epochs: int
 
 
 def run_jobs(jobs: Sequence[Job], workers: int) -> None:
     """Train all; raises after the others are done if one failed, or when interrupted."""
     waiting, failed = list(jobs), list[str]()
     running: dict[Job, subprocess.Popen[str]] = {}
-    total = sum(job.steps for job in jobs)
-    with Signals() as signals, ProgressLine("training", total, 0) as line:
+    done, total = 0, sum(job.epochs for job in jobs)
+    with Signals() as signals, ProgressLine("training", total, 0, "epochs") as line:
         while waiting or running:
             if signals.received is not None:
                 _stop(running)
-                raise Interrupted(signals.received, sum(_step(job) for job in jobs))
+                raise Interrupted(signals.received, f"with {len(waiting)} runs not begun")
             while waiting and len(running) < workers:
                 job = waiting.pop(0)
                 running[job] = _start(job)
@@ -48,9 +48,10 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> None:
             for job, process in list(running.items()):
                 if process.poll() is not None:
                     del running[job]
+                    done += job.epochs
                     if process.returncode != 0:
                         failed.append(_last_line(job, process))
-            line.update(sum(_step(job) for job in jobs))
+            line.update(done + sum(_epoch(job) for job in running))
     if failed:
         raise RunFailed(f"{len(failed)} of {len(jobs)} runs failed; the first: {failed[0]}")
 
@@ -84,10 +85,12 @@ def _last_line(job: Job, process: subprocess.Popen[str]) -> str:
     return f"{job.folder}: {lines[-1] if lines else f'exit code {process.returncode}'}"
 
 
-def _step(job: Job) -> int:
-    """The last step in a run's metric log."""
+def _epoch(job: Job) -> int:
+    """The last epoch in a run's metric log, read from the end of the file."""
     try:
-        rows = Run(job.folder).metrics()
-    except (OSError, ValueError):
+        with (job.folder / "metrics.jsonl").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 20_000))
+            whole_lines = log.read().split(b"\n")[:-1]
+        return int(json.loads(whole_lines[-1])["epoch"])
+    except (OSError, ValueError, IndexError):
         return 0
-    return int(rows[-1]["step"]) if rows else 0

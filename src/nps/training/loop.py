@@ -124,7 +124,7 @@ def train(
                     stopped = 15
                 if stopped is not None and moment.step < total:
                     save()
-                    raise Interrupted(stopped, moment.step)
+                    raise Interrupted(stopped, f"after step {moment.step}")
             save()
     finally:
         log.close()

@@ -11,8 +11,8 @@ from typing import Any
 class Interrupted(Exception):
     """The run was asked to stop and has saved its state."""
 
-    def __init__(self, signum: int, step: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name} after step {step}, saved")
+    def __init__(self, signum: int, where: str) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name} {where}, saved")
         self.signum = signum
         self.exit_code = 128 + signum
 
