@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -67,6 +68,35 @@ def test_train_resume_eval_load(tmp_path):
     assert provenance[0]["from_step"] == 0
     assert provenance[0]["to_step"] == 20
     assert str(tmp_path) not in provenance[0]["device"]
+
+
+def test_tensorboard_logs_are_written_on_request(tmp_path):
+    run = tmp_path / "run"
+    call("train", "arithmetic", "--out", str(run), "--epochs=1", "--tensorboard", *SMALL)
+    events = list((run / "tensorboard").glob("events.out.tfevents.*"))
+    assert len(events) == 1
+    assert b"loss" in events[0].read_bytes()
+
+
+def test_progress_is_shown_in_a_terminal(tmp_path):
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "nps", "train", "arithmetic", "--epochs=20", *SMALL]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run")],
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        env=environment,
+    )
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal closes when the process ends
+        while data := os.read(master, 4096):
+            shown += data
+    assert process.wait() == 0
+    text = shown.decode()
+    assert "200 steps" in text.replace("/200", "/200 ").replace("  ", " ")
+    assert "loss" in text
 
 
 def test_another_config_in_the_folder_is_refused_with_a_diff(tmp_path):

@@ -102,9 +102,9 @@ def run(args: Sequence[str]) -> None:
     for job in jobs:
         _test(job.folder, "cpu", "best")
     report = experiment.write_report(out)
-    (out / "report.html").write_text(report.to_html())
+    page = report.write(out)
     report.show(Console())
-    print(f"\nReport with figures: {out / 'report.html'}")
+    print(f"\nReport with figures: {page}")
     if options.quick:
         print(f"This was the short version. All presets, ten seeds: nps run {name} --seeds 10")
 
@@ -219,6 +219,8 @@ def _test(path: Path, device: str, which: str) -> dict[str, Any]:
 class TableArgs:
     into: tuple[Path, ...] = ()
     """Markdown files whose `<!-- table: NAME -->` … `<!-- end -->` is replaced by the table."""
+    report: bool = False
+    """Also write report.html and its figures into the folder."""
 
 
 def table(args: Sequence[str]) -> None:
@@ -226,7 +228,7 @@ def table(args: Sequence[str]) -> None:
 
     Examples:
       nps table results/arithmetic
-      nps table results/arithmetic --into README.md docs/arithmetic.md
+      nps table results/arithmetic --report --into README.md docs/arithmetic.md
     """
     from nps.experiments import find_experiment
     from nps.experiments.results import read_results
@@ -237,10 +239,12 @@ def table(args: Sequence[str]) -> None:
     folder = Path(name)
     first = next(iter(read_results(folder).values()))[0].run.read()
     experiment = find_experiment(first["experiment"])
-    blocks = experiment.write_report(folder).blocks
-    summary = next(block for block in blocks if isinstance(block, Table))
-    if not options.into:
+    report = experiment.write_report(folder)
+    summary = next(block for block in report.blocks if isinstance(block, Table))
+    if not options.into and not options.report:
         print(markdown(summary))
+    if options.report:
+        print(f"{report.write(folder)} written")
     for path in options.into:
         put_into(path, experiment.name, markdown(summary))
         print(f"{path}: table {experiment.name} updated")

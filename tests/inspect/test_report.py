@@ -18,7 +18,7 @@ def full_report() -> Report:
     report = Report("Title & more")
     tables = np.ones((3, 2, 4), dtype=int)
     png = usage_over_training({"nps": ([1, 2, 3], tables)}, ["one", "two"])
-    report.add(Heading("H"), Text("t < u"), Lines(["x ← x + 1"]), TABLE, Figure(png, "fig"))
+    report.add(Heading("H"), Text("t < u"), Lines(["x ← x + 1"]), TABLE, Figure("use", png, "fig"))
     return report
 
 
@@ -32,6 +32,12 @@ def test_page_is_self_contained_and_escaped():
     assert sources
     assert all(source.startswith("data:image/png;base64,iVBOR") for source in sources)
     assert "http" not in re.sub(r"base64,[^\"]*", "", page)
+
+
+def test_figures_are_files_too(tmp_path):
+    page = full_report().write(tmp_path)
+    assert page == tmp_path / "report.html"
+    assert (tmp_path / "figures/use.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_terminal_shows_text_with_brackets_as_they_are():

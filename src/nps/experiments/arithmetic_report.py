@@ -29,12 +29,12 @@ PAPER_TABLES = {
     ],
 }
 LABELS = {
-    "arithmetic": "NPS, 4 rules (the paper's settings)",
-    "arithmetic-baseline": "Routing MLP (the paper's baseline)",
-    "arithmetic-baseline-noisy": "Routing MLP with NPS's Gumbel noise",
+    "arithmetic": "NPS (paper's settings)",
+    "arithmetic-baseline": "Routing MLP (baseline)",
+    "arithmetic-baseline-noisy": "Routing MLP, noisy",
     "arithmetic-5-rules": "NPS, 5 rules",
     "arithmetic-6-rules": "NPS, 6 rules",
-    "arithmetic-other": "NPS, context = the other point",
+    "arithmetic-other": "NPS, other reading",
     "arithmetic-sharp": "arithmetic-sharp (ours)",
     "arithmetic-sharp-any": "arithmetic-sharp-any (ours)",
 }
@@ -44,7 +44,7 @@ def write_report(folder: Path) -> Report:
     """Tables and figures from the run logs in `folder`."""
     results = read_results(folder)
     report = Report("Coordinate arithmetic: rules discovered from demonstrations")
-    report.add(summary_table(results))
+    report.add(summary_table(results), choices_table(results))
     shown = {name: median_run(runs, "segregation") for name, runs in results.items()}
     for name in ("arithmetic", "arithmetic-sharp"):
         if name in shown:
@@ -69,17 +69,28 @@ def summary_table(results: dict[str, list[Result]]) -> Table:
                 spread(runs, "mse"),
                 spread(runs, "segregation", ".3f"),
                 count(runs, lambda r: r.test["segregation"] >= 0.99),
-                spread(runs, "primary_accuracy", ".2f"),
-                spread(runs, "context_accuracy", ".2f"),
             ]
         )
-    columns = ["Model", "MSE, paper", "MSE", "Segregation", "≥ 0.99", "Primary", "Context"]
+    columns = ["Model", "Paper's MSE", "MSE", "Segregation", "≥ 0.99"]
     caption = (
         "Test set, median over seeds (range). Segregation: share of uses explained by the best "
-        "one-to-one assignment of operations to rules; ≥ 0.99: seeds that reach it. Primary, "
-        "Context: share of examples with the right point chosen."
+        "one-to-one assignment of operations to rules; ≥ 0.99: seeds that reach it."
     )
     return Table(columns, rows, caption)
+
+
+def choices_table(results: dict[str, list[Result]]) -> Table:
+    """How good the single choices are."""
+    metrics = ("nmi", "primary_accuracy", "context_accuracy")
+    rows = [
+        [LABELS[name], *(spread(results[name], metric, ".2f") for metric in metrics)]
+        for name in sorted(results, key=list(LABELS).index)
+    ]
+    caption = (
+        "NMI: normalised mutual information of operation and rule. Primary, context: share of "
+        "examples in which the right point was chosen."
+    )
+    return Table(["Model", "NMI", "Primary", "Context"], rows, caption)
 
 
 def usage(name: str, result: Result) -> Table:
@@ -106,7 +117,8 @@ def _in_words(name: str, result: Result) -> list[Heading | Lines | Text]:
 
 
 def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
-    names = [n for n in ("arithmetic", "arithmetic-baseline", "arithmetic-sharp") if n in shown]
+    drawn = ("arithmetic", "arithmetic-baseline", "arithmetic-sharp")
+    names = [name for name in drawn if name in shown]
     panels = {}
     for name in names:
         rows = [row for row in shown[name].run.metrics() if "validation" in row]
@@ -116,16 +128,19 @@ def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
         return [Text("No figure: it needs the extra, pip install neural-production-systems[plots]")]
     caption = "How often each rule serves each operation, over training, on the validation set."
     png = figures.usage_over_training(panels, OPERATIONS)
-    return [Heading("Rules segregate while training"), Figure(png, caption)]
+    return [Heading("Rules segregate while training"), Figure("rule-use", png, caption)]
 
 
-def _provenance(results: dict[str, list[Result]]) -> list[Heading | Table]:
-    rows = []
+def _provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
+    lines = []
     for name, runs in results.items():
-        sitting = runs[0].provenance[-1]
         seconds = sum(run.seconds for run in runs) / len(runs)
-        epochs = str(runs[0].config["epochs"])
-        cells = [name, str(len(runs)), epochs, f"{seconds:.0f} s", sitting["device"]]
-        rows.append([*cells, f"torch {sitting['torch']}", sitting["commit"] or "–"])
-    columns = ["Preset", "Seeds", "Epochs", "Time a run", "Device", "Versions", "Commit"]
-    return [Heading("Where the numbers come from"), Table(columns, rows)]
+        lines.append(
+            f"nps train {name}: seeds {', '.join(str(run.seed) for run in runs)}; "
+            f"{runs[0].config['epochs']} epochs, "
+            f"{seconds:.0f} s a run"
+        )
+    sittings = [sitting for runs in results.values() for run in runs for sitting in run.provenance]
+    for key in ("device", "torch", "commit"):
+        lines.append(f"{key}: {', '.join(sorted({str(sitting[key]) for sitting in sittings}))}")
+    return [Heading("Where the numbers come from"), Lines(lines)]

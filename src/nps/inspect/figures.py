@@ -33,7 +33,7 @@ def usage_over_training(
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.0 * len(operations), 2.3 * len(panels) + 0.5), layout="constrained")
-    axes = figure.subplots(len(panels), len(operations), sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots(len(panels), len(operations), sharex="row", sharey=True, squeeze=False)
     for row, (name, (epochs, tables)) in enumerate(panels.items()):
         share = tables / np.maximum(tables.sum(-1, keepdims=True), 1)
         for column, operation in enumerate(operations):
@@ -44,8 +44,7 @@ def usage_over_training(
             axis.grid(alpha=0.3)
             if row == 0:
                 axis.set_title(operation)
-            if row == len(panels) - 1:
-                axis.set_xlabel("epoch")
+            axis.set_xlabel("epoch")
             if column == 0:
                 axis.set_ylabel(f"{name}\nshare of uses")
     axes[0, -1].legend(loc="center right", fontsize=8)

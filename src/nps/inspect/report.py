@@ -26,7 +26,7 @@ caption { caption-side: bottom; text-align: left; font-size: .88rem; padding-top
 caption, figcaption { opacity: .8 }
 .scroll { overflow-x: auto }
 img { max-width: 100%; background: white; border-radius: 4px }
-pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: 4px }
+pre { background: var(--soft); padding: .8rem; white-space: pre-wrap; border-radius: 4px }
 """
 
 
@@ -60,6 +60,7 @@ class Table:
 class Figure:
     """A PNG and what it shows. The terminal gets the words only."""
 
+    name: str
     png: bytes
     caption: str
 
@@ -84,6 +85,16 @@ class Report:
             f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
             f"<h1>{title}</h1>\n{body}\n</body>\n</html>\n"
         )
+
+    def write(self, folder: Path) -> Path:
+        """report.html, and its figures as files of their own."""
+        for block in self.blocks:
+            if isinstance(block, Figure):
+                (folder / "figures").mkdir(exist_ok=True)
+                (folder / "figures" / f"{block.name}.png").write_bytes(block.png)
+        page = folder / "report.html"
+        page.write_text(self.to_html())
+        return page
 
     def show(self, console: Console) -> None:
         console.rule(self.title)
@@ -130,6 +141,8 @@ def _show(block: Block, console: Console) -> None:
     elif isinstance(block, Lines):
         for line in block.lines:
             console.print("  " + line, markup=False, highlight=False)
+    elif isinstance(block, Figure):
+        console.print(f"{block.caption} (figures/{block.name}.png)", markup=False)
     elif isinstance(block, Table):
         table = RichTable(caption=block.caption or None, caption_justify="left")
         for number, column in enumerate(block.columns):

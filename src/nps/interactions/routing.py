@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from nps.rules.check import require_int
 from nps.rules.gumbel import hard_choice
-from nps.rules.layer import Choices, RuleLayer, residual
+from nps.rules.layer import RuleLayer
 from nps.rules.projection import Query
+from nps.rules.stage import Choices, residual
 
 if TYPE_CHECKING:
     from jaxtyping import Float

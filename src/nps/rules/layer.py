@@ -7,8 +7,9 @@ eager, compiled, under vmap and after a resume; and a call draws once instead of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,8 @@ from nps.rules.gumbel import MIN_TEMPERATURE
 from nps.rules.projection import Query, exact
 from nps.rules.ruleset import RuleSet
 from nps.rules.select import Select, drop_scores
-from nps.rules.trace import Trace, index_or_none
+from nps.rules.stage import Choices, behind
+from nps.rules.trace import Trace
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -35,7 +37,7 @@ Selection = Tensor | Callable[[Tensor], Tensor]
 Noise = Tensor | torch.Generator
 
 
-class RuleLayer(nn.Module):
+class RuleLayer(nn.Module, ABC):
     """Base of `SequentialNPS` and `ParallelNPS`; their docstrings say what the arguments mean."""
 
     def __init__(
@@ -143,6 +145,7 @@ class RuleLayer(nn.Module):
             slots = torch.where(behind(slot_mask, events), slots, given)
         return (slots, Trace.of_stages(traces, len(batch))) if return_trace else slots
 
+    @abstractmethod
     def _stage(
         self,
         slots: Tensor,
@@ -152,13 +155,12 @@ class RuleLayer(nn.Module):
         uniform: Tensor | None,
     ) -> tuple[Tensor, Choices]:
         """One stage: the new slots and what was chosen. Each algorithm is one of these."""
-        raise NotImplementedError(f"{type(self).__name__} has no algorithm")
 
     # -- noise --------------------------------------------------------------------------------
 
+    @abstractmethod
     def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
         """Shapes of one stage's uniform numbers, in the order the stage takes them."""
-        raise NotImplementedError(f"{type(self).__name__} has no algorithm")
 
     def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
         """Shape of the uniform numbers that one training call on (..., slots, D) uses."""
@@ -266,38 +268,3 @@ class RuleLayer(nn.Module):
                 features = torch.where(slot_mask.unsqueeze(-1), features, 0.0)
             require_finite("selection", features)
         return exact(features)
-
-
-class Choices(NamedTuple):
-    """The one-hot choices of one stage and the scores behind them, each for all M slots."""
-
-    primary: Float[Tensor, "*batch M"]
-    rule: Float[Tensor, "*batch #M N"]
-    context: Float[Tensor, "*batch #M M"]
-    rule_scores: Float[Tensor, "*batch M N"]
-    context_scores: Float[Tensor, "*batch #M M"]
-
-    def trace(self) -> Trace:
-        fired = self.primary.detach() > 0
-        return Trace(
-            rule=torch.where(fired, index_or_none(self.rule), -1),
-            context=torch.where(fired, index_or_none(self.context), -1),
-            rule_scores=self.rule_scores,
-            context_scores=torch.where(fired.unsqueeze(-1), self.context_scores, 0.0),
-        )
-
-
-def residual(slots: Tensor, primary: Tensor, update: Tensor, events: int) -> Tensor:
-    """slots + primary · update, where slots that are not primary come back bit for bit.
-
-    Adding 0 · update would turn -0.0 into 0.0, and an overflow of the update into NaN everywhere.
-    The gradient to `primary` is that of the plain formula for every slot, primary or not.
-    """
-    change = (behind(primary, events) * update).to(slots.dtype)
-    still = slots - (change.detach() - change) if torch.is_grad_enabled() else slots
-    return torch.where(behind(primary.detach() > 0, events), slots + change, still)
-
-
-def behind(x: Tensor, dims: int) -> Tensor:
-    """Append `dims` dimensions of size one, to meet a slot's own dimensions."""
-    return x.reshape(*x.shape, *[1] * dims)

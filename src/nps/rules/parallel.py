@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from nps.rules.gumbel import hard_choice
-from nps.rules.layer import Choices, RuleLayer, residual
+from nps.rules.layer import RuleLayer
 from nps.rules.projection import Projection, Query, match
+from nps.rules.stage import Choices, residual
 
 
 class ParallelNPS(RuleLayer):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-class RuleSet(nn.Module):
+class RuleSet(nn.Module, ABC):
     """N rules R_i = (embedding, action). Subclasses say what the action is.
 
     Args:
@@ -72,6 +73,7 @@ class RuleSet(nn.Module):
     def extra_repr(self) -> str:
         return f"{len(self)}, slot_dim={self.slot_dim}, rule_dim={self.rule_dim}"
 
+    @abstractmethod
     def forward(
         self,
         primary: Float[Tensor, "T *slot"],
@@ -79,7 +81,6 @@ class RuleSet(nn.Module):
         choice: Float[Tensor, "T N"],
     ) -> Float[Tensor, "T *slot"]:
         """The update of each primary slot: Σ_i choice_i · action_i([primary, context])."""
-        raise NotImplementedError(f"{type(self).__name__} has no action")
 
     # -- operations ---------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from nps.rules.gumbel import hard_choice
-from nps.rules.layer import Choices, RuleLayer, behind, residual
+from nps.rules.layer import RuleLayer
+from nps.rules.stage import Choices, behind, residual
 
 
 class SequentialNPS(RuleLayer):
