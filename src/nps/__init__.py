@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from nps.version import __version__
 
 if TYPE_CHECKING:
+    from nps.experiments import load
     from nps.rules import ConvRules, MLPRules, ParallelNPS, RuleSet, SequentialNPS, Trace
-    from nps.training.run import load
 
 _HOME = {
     "SequentialNPS": "nps.rules",
