@@ -66,7 +66,7 @@ def summary_table(results: dict[str, list[Result]]) -> Table:
             [
                 LABELS[name],
                 PAPER_MSE.get(name, "–"),
-                spread(runs, "mse"),
+                spread(runs, "mse", ".3g"),
                 spread(runs, "segregation", ".3f"),
                 count(runs, lambda r: r.test["segregation"] >= 0.99),
             ]
