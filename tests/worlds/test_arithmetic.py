@@ -38,9 +38,9 @@ def test_seeded_and_spread():
     assert 0 <= a.before.min() < a.before.max() < 1
 
 
-def test_indexing_takes_the_same_examples_of_every_part():
+def test_take_gives_the_same_examples_of_every_part():
     data = demonstrate(10, 0)
     index = torch.tensor([7, 2])
-    part = data[index]
+    part = data.take(index)
     assert torch.equal(part.before, data.before[index])
     assert torch.equal(part.context, data.context[index])

@@ -113,7 +113,7 @@ class ArithmeticTask:
         self, index: Tensor, noise: torch.Generator, progress: float
     ) -> tuple[Tensor, dict[str, Tensor]]:
         self._follow_schedule(progress)
-        batch = self.sets["train"][index]
+        batch = self.sets["train"].take(index)
         predicted, trace = self.model(batch.before, batch.after, noise=noise)
         error = (predicted - batch.after).square().mean()
         if self.config.balance == 0.0 or not self.model.training:  # settled: nothing to explore

@@ -30,11 +30,11 @@ class Demonstrations(NamedTuple):
     primary: Int[Tensor, "E"]
     context: Int[Tensor, "E"]
 
-    def __getitem__(self, index: Tensor) -> Demonstrations:  # type: ignore[override]
-        return Demonstrations(*(part[index] for part in tuple(self)))
+    def take(self, index: Int[Tensor, "B"]) -> Demonstrations:
+        return Demonstrations(*(part[index] for part in self))
 
     def to(self, device: torch.device | str) -> Demonstrations:
-        return Demonstrations(*(part.to(device) for part in tuple(self)))
+        return Demonstrations(*(part.to(device) for part in self))
 
 
 def demonstrate(count: int, seed: int, reading: Reading = "any") -> Demonstrations:
