@@ -188,13 +188,12 @@ def evaluate(args: Sequence[str]) -> None:
     name, rest = _positional("eval", "RUN", args)
     options = parse(EvalArgs, rest, prog="nps eval RUN", about=_about(evaluate))
     metrics = _test(Path(name), options.device, options.which)
-    console = Console()
     for key, value in metrics.items():
         if isinstance(value, float):
-            console.print(f"{key:18} {value:.6g}", highlight=False)
+            print(f"{key:18} {value:.6g}")
     for rule in metrics.get("rules", []):
         fit = f"   (R² {rule['r2']:.3f})" if rule["r2"] is not None else ""
-        console.print(f"rule {rule['rule']}: {rule['says']}{fit}", highlight=False, markup=False)
+        print(f"rule {rule['rule']}: {rule['says']}{fit}")
 
 
 def _test(path: Path, device: str, which: str) -> dict[str, Any]:

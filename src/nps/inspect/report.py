@@ -140,7 +140,7 @@ def _show(block: Block, console: Console) -> None:
         console.print(block.text, markup=False)
     elif isinstance(block, Lines):
         for line in block.lines:
-            console.print("  " + line, markup=False, highlight=False)
+            console.print("  " + line, markup=False, highlight=False, soft_wrap=True)
     elif isinstance(block, Figure):
         console.print(f"{block.caption} (figures/{block.name}.png)", markup=False)
     elif isinstance(block, Table):
