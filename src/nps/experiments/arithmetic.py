@@ -237,7 +237,7 @@ PRESETS = {
             learning_rate=3e-3,
             final_learning_rate=1e-5,
             restart_at=0.6,
-            balance=0.1,
+            balance=0.3,
             settle_from=0.6,
         ),
     ),
