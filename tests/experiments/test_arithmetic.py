@@ -113,15 +113,15 @@ def test_use_entropy_is_highest_for_even_use():
 
 def test_it_discovers_the_operations(tmp_path):
     """A short training of our preset: far above chance (0.25), and the rules can be read."""
-    config = dataclasses.replace(PRESETS["arithmetic-sharp"].config, epochs=12)
+    config = dataclasses.replace(PRESETS["arithmetic-sharp"].config, epochs=25)
     run = Run(tmp_path / "run")
     identity = {"experiment": "arithmetic", "preset": "x", "seed": 0, "config": to_json(config)}
     with run.writing():
         run.claim(identity)
         train(ArithmeticTask(config, 0, CPU), config, run, 0, Settings(), lambda text: None)
     tested = load_task(run.folder).test()
-    assert tested["segregation"] > 0.85
-    assert tested["mse"] < 0.02
+    assert tested["segregation"] > 0.9
+    assert tested["mse"] < 0.01
     assert sum(rule["uses"] for rule in tested["rules"]) == 2000
     with pytest.raises(UserError, match="expected best or last"):
         load_task(run.folder, which="first")
