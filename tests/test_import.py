@@ -1,7 +1,9 @@
 """What `import nps` promises: the public names, and nothing heavy beside torch."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,10 +30,28 @@ def test_public_names_exist():
         _ = nps.Sequential
 
 
+# Who may import whom; a package may always import itself, nps.errors and nps.version.
+BELOW = {
+    "rules": set(),
+    "metrics": set(),
+    "worlds": set(),
+    "interactions": {"rules"},
+    "models": {"rules", "interactions"},
+    "inspect": {"rules", "metrics"},
+    "training": {"rules"},
+    "experiments": {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"},
+}
+
+
+@pytest.mark.parametrize("package", BELOW)
+def test_imports_point_down(package):
+    for path in (Path(nps.__file__).parent / package).rglob("*.py"):
+        for target in re.findall(r"^\s*from nps\.(\w+)", path.read_text(), re.MULTILINE):
+            assert target in BELOW[package] | {package, "errors", "version"}, (path.name, target)
+
+
 def test_rules_need_torch_alone():
     """No module of nps.rules imports anything of nps but itself."""
-    from pathlib import Path
-
     for path in (Path(nps.__file__).parent / "rules").glob("*.py"):
         for line in path.read_text().splitlines():
             if line.startswith(("import ", "from ")):
