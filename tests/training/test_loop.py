@@ -1,5 +1,6 @@
 """The loop's promise: train(2n) equals train(n), stop, train(n), bit for bit; and it learns."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -12,7 +13,7 @@ from nps.training import checkpoint
 from nps.training.config import TrainConfig
 from nps.training.loop import train
 from nps.training.run import Run
-from tests.training.tools import STEPS, TinyTask, files, go
+from tests.training.tools import CONFIG, STEPS, TinyTask, files, go
 
 
 @pytest.mark.parametrize("stops", [[7], [10], [1, 2, 12, 19], [5, 5 + 5]])
@@ -94,16 +95,38 @@ def test_best_model_is_the_one_with_the_best_validation(tmp_path):
     assert not torch.equal(saved.tensors["model"]["0.weight"], task.weights[1])
 
 
-def test_learning_rate_follows_the_cosine(tmp_path):
-    rates = []
+def test_progress_is_the_share_of_steps_done(tmp_path):
+    seen = []
 
     class Watching(TinyTask):
         def loss(self, index, noise, progress):
-            rates.append(progress)
+            seen.append(progress)
             return super().loss(index, noise, progress)
 
     go(tmp_path / "run", task=Watching())
-    assert rates == [step / STEPS for step in range(STEPS)]
+    assert seen == [step / STEPS for step in range(STEPS)]
+
+
+@pytest.mark.parametrize("restart", [None, 0.5])
+def test_learning_rate_follows_the_cosine(tmp_path, monkeypatch, restart):
+    rates = []
+    step = torch.optim.Adam.step
+
+    def watched(self, *args):
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *args)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    config = dataclasses.replace(CONFIG, restart_at=restart)
+    run = Run(tmp_path / "run")
+    with run.writing():
+        train(TinyTask(), config, run, 0, None, lambda text: None)
+    period = STEPS if restart is None else STEPS // 2
+    expected = [
+        1e-3 + (1e-2 - 1e-3) * (1 + math.cos(math.pi * (i % period) / period)) / 2
+        for i in range(STEPS)
+    ]
+    assert rates == pytest.approx(expected)
 
 
 def test_not_finite_stops_and_names_the_batch(tmp_path):

@@ -83,6 +83,11 @@ class Config(TrainConfig):
             require_int(name, getattr(self, name), at_least=1)
         for name in ("train_examples", "validation_examples", "test_examples"):
             require_int(name, getattr(self, name), at_least=1)
+        if self.batch_size > self.train_examples:
+            raise ValueError(
+                f"batch_size: got {self.batch_size}, expected at most the {self.train_examples} "
+                "training examples"
+            )
         require_number("dropout", self.dropout, 0.0, 1.0, open_top=True)
         if self.dropout_until is not None:
             require_number("dropout_until", self.dropout_until, 0.01, 1.0, open_top=False)

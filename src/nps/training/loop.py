@@ -9,11 +9,12 @@ every generator as it was, and sums over the running epoch are part of the check
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -98,7 +99,7 @@ def train(
     started = saved_at = time.monotonic()
     board = run.folder / "tensorboard" if settings.tensorboard else None
     log = MetricLog(run.metrics_path, moment.log_length, board)
-    save = _Saver(run, task.model, optimiser, moment, log, settings)
+    save = functools.partial(_save, run, task.model, optimiser, moment, log, settings.keep)
     order = _order(task.examples, seed, moment.step // steps_an_epoch)
     task.model.train()
     try:
@@ -121,7 +122,7 @@ def train(
                         saved_at = time.monotonic()
                 stopped = signals.received
                 if moment.step == settings.stop_at:
-                    stopped = 15
+                    stopped = signal.SIGTERM
                 if stopped is not None and moment.step < total:
                     save()
                     raise Interrupted(stopped, f"after step {moment.step}")
@@ -213,42 +214,33 @@ def _copy(tensors: dict[str, Tensor]) -> Tensors:
     return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
 
-class _Saver:
-    """Puts the moment, the model and the optimiser into a checkpoint."""
-
-    def __init__(
-        self,
-        run: Run,
-        model: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        moment: Moment,
-        log: MetricLog,
-        settings: Settings,
-    ) -> None:
-        self._parts = (run, model, optimiser, moment, log, settings)
-
-    def __call__(self) -> Path:
-        run, model, optimiser, moment, log, settings = self._parts
-        log.sync()
-        state, random_states = rng.global_state()
-        random_states["noise"] = moment.noise.get_state()
-        tensors = {
-            "model": _copy(model.state_dict()),
-            "optimizer": _flatten(optimiser.state_dict()["state"]),
-            "rng": random_states,
-        }
-        if moment.best:
-            tensors["best"] = moment.best
-        numbers = {
-            "sums": moment.sums,
-            "best_score": moment.best_score if moment.best else None,
-            "best_step": moment.best_step,
-            "log_length": log.length,
-            "rng": state,
-        }
-        return checkpoint.save(
-            run.checkpoints, Checkpoint(moment.step, tensors, numbers), settings.keep
-        )
+def _save(
+    run: Run,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    moment: Moment,
+    log: MetricLog,
+    keep: int,
+) -> None:
+    """Put the moment, the model and the optimiser into a checkpoint."""
+    log.sync()
+    state, random_states = rng.global_state()
+    random_states["noise"] = moment.noise.get_state()
+    tensors = {
+        "model": _copy(model.state_dict()),
+        "optimizer": _flatten(optimiser.state_dict()["state"]),
+        "rng": random_states,
+    }
+    if moment.best:
+        tensors["best"] = moment.best
+    numbers = {
+        "sums": moment.sums,
+        "best_score": moment.best_score if moment.best else None,
+        "best_step": moment.best_step,
+        "log_length": log.length,
+        "rng": state,
+    }
+    checkpoint.save(run.checkpoints, Checkpoint(moment.step, tensors, numbers), keep)
 
 
 def _restore(
