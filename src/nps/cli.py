@@ -6,6 +6,7 @@ that was asked to stop has saved and exits 143 (SIGTERM) or 130 (Ctrl-C).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -115,56 +116,107 @@ def run(args: Sequence[str]) -> None:
 def train(args: Sequence[str]) -> None:
     """Train one model into a run folder. The same command again resumes, bit for bit.
 
+    With --seeds N, N models are trained at once, each into OUT/seed-<s>. Under torchrun, several
+    processes train one model together.
+
     Examples:
       nps train arithmetic --out runs/a
       nps train arithmetic --out runs/six --rules 6 --seed 1
-      nps train arithmetic-sharp --out runs/sharp --tensorboard
+      nps train arithmetic-sharp --out runs/sharp --seeds 50 --device cuda
+      torchrun --nproc-per-node 2 -m nps train arithmetic --out runs/a
     """
     import torch
 
     from nps.experiments import find_preset
+    from nps.training import distributed
+
+    name, rest = _positional("train", "PRESET", args)
+    experiment, preset = find_preset(name)
+    options = parse(
+        _train_args(experiment.config, preset.config),
+        rest,
+        prog=f"nps train {name}",
+        about=_about(train, preset.about),
+    )
+    _require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
+    at_once = options.at_once
+    _require(at_once is None or at_once >= 1, f"--at-once: got {at_once}, expected at least 1")
+    if experiment.threads is not None:
+        torch.set_num_threads(experiment.threads)
+    with distributed.processes(_device(options.device)) as device:
+        _train(experiment, name, options, device)
+
+
+def _train_args(kind: type[Any], preset: Any) -> type[Any]:
+    """The flags of `nps train`: how to run, and every field of the config."""
+    from nps.training.precision import Precision
+
+    fields: list[Any] = [
+        ("out", Path, _field("Run folder; with --seeds the folder of the runs.")),
+        (
+            "seed",
+            int,
+            _field("Seed of initialisation, order and noise; with --seeds the first.", 0),
+        ),
+        ("seeds", int, _field("Train so many seeds at once, each as its own run.", 1)),
+        ("at_once", int | None, _field("Most seeds in one stack (default: what fits).", None)),
+        ("device", Device, _field("cpu or cuda.", "cpu")),
+        ("capture", bool, _field("On cuda, replay the step as a CUDA graph.", True)),
+        ("precision", Precision, _field("float32 is exact; tf32 and bf16 are faster.", "float32")),
+        ("fresh", bool, _field("Throw away the run in --out and start over.", False)),
+        ("tensorboard", bool, _field("Also write TensorBoard logs.", False)),
+        (
+            "config",
+            Annotated[kind, tyro.conf.arg(name="")],
+            dataclasses.field(default=preset),
+        ),
+    ]
+    return dataclasses.make_dataclass("TrainArgs", fields, frozen=True, kw_only=True)
+
+
+def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
+    from nps.training import distributed
     from nps.training.config import to_json
     from nps.training.loop import Settings
     from nps.training.loop import train as train_loop
     from nps.training.run import Run
 
-    name, rest = _positional("train", "PRESET", args)
-    experiment, preset = find_preset(name)
-    fields: list[Any] = [
-        ("out", Path, _field("Run folder.")),
-        ("seed", int, _field("Seed of initialisation, order and noise.", 0)),
-        ("device", Device, _field("cpu or cuda.", "cpu")),
-        ("fresh", bool, _field("Throw away the run in --out and start over.", False)),
-        ("tensorboard", bool, _field("Also write TensorBoard logs.", False)),
-        (
-            "config",
-            Annotated[experiment.config, tyro.conf.arg(name="")],
-            dataclasses.field(default=preset.config),
-        ),
-    ]
-    cls = dataclasses.make_dataclass("TrainArgs", fields, frozen=True, kw_only=True)
-    options: Any = parse(cls, rest, prog=f"nps train {name}", about=_about(train, preset.about))
-    device = _device(options.device)
-    if experiment.threads is not None:
-        torch.set_num_threads(experiment.threads)
-    folder = Run(options.out)
+    first, count, out = options.seed, options.seeds, options.out
+    if count > 1 and distributed.active():
+        raise UserError("--seeds: several processes train one seed together; nps sweep runs many")
+    folders = [out] if count == 1 else [out / f"seed-{first + i}" for i in range(count)]
+    runs = {first + i: Run(folder) for i, folder in enumerate(folders)}
+    settings = Settings(
+        tensorboard=options.tensorboard,
+        capture=options.capture,
+        precision=options.precision,
+        seeds_at_once=options.at_once,
+    )
     identity = {
         "experiment": experiment.name,
-        "preset": name,
-        "seed": options.seed,
+        "preset": preset,
         "config": to_json(options.config),
     }
-    with folder.writing():
-        folder.claim(identity, fresh=options.fresh)
-        task = experiment.make_task(options.config, options.seed, device)
-        settings = Settings(tensorboard=options.tensorboard)
-        train_loop(task, options.config, folder, options.seed, settings, say)
-    rows = [row for row in folder.metrics() if "validation" in row]
-    score = min(row["validation"]["score"] for row in rows)
-    print(
-        f"{options.out}: trained, best validation score {score:.6g}\n"
-        f"Test it: nps eval {options.out}"
-    )
+    with contextlib.ExitStack() as held:
+        if distributed.is_first():
+            for seed, run in runs.items():
+                held.enter_context(run.writing())
+                run.claim({**identity, "seed": seed}, fresh=options.fresh)
+        distributed.wait_for_all()
+        task = experiment.make_task(options.config, device)
+        report = say if distributed.is_first() else _quiet
+        train_loop(task, options.config, runs, device, settings, report)
+    if not distributed.is_first():
+        return
+    for run in runs.values():
+        rows = [row for row in run.metrics() if "validation" in row]
+        score = min(row["validation"]["score"] for row in rows)
+        print(f"{run.folder}: trained, best validation score {score:.6g}")
+    print(f"Test {'it' if count == 1 else 'one'}: nps eval {folders[0]}")
+
+
+def _quiet(text: str) -> None:
+    pass
 
 
 # -- nps eval --------------------------------------------------------------------------------------
@@ -203,9 +255,9 @@ def _test(path: Path, device: str, which: str) -> dict[str, Any]:
     from nps.training.run import find_checkpoint
 
     _device(device)
-    task = load_task(path, device, which)
+    task, model = load_task(path, device, which)
     run, checkpoint = find_checkpoint(path)
-    metrics = {"which": which, "step": checkpoint.step, **task.test()}
+    metrics = {"which": which, "step": checkpoint.step, **task.test(model)}
     with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
         write_json(run.folder / "test.json", metrics)
     return metrics

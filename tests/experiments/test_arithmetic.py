@@ -19,59 +19,92 @@ from nps.experiments.arithmetic import (
 from nps.experiments.arithmetic_report import PAPER_TABLES
 from nps.experiments.results import Result, median_run, read_results, spread
 from nps.rules import Trace
+from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.loop import Settings, train
 from nps.training.run import Run
+from nps.training.task import Batch
 from nps.worlds.arithmetic import OPERATIONS
 
 CPU = torch.device("cpu")
 TINY = {"train_examples": 256, "validation_examples": 64, "test_examples": 64}
 
 
-def task_of(seed: int = 0, **changes: object) -> ArithmeticTask:
-    return ArithmeticTask(Config(**{**TINY, **changes}), seed, CPU)
+def task_of(**changes: object) -> ArithmeticTask:
+    return ArithmeticTask(Config(**{**TINY, **changes}), CPU)
+
+
+def batch_of(task: ArithmeticTask, size: int, seed: int, progress: float) -> Batch:
+    noise = torch.rand(size, task.noise_size, generator=torch.Generator().manual_seed(seed))
+    return Batch(torch.arange(size), noise, torch.tensor(progress), task.phase(progress))
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_builds_round_trips_and_steps(name):
     config = dataclasses.replace(PRESETS[name].config, **TINY)
     assert from_json(Config, to_json(config)) == config
-    task = ArithmeticTask(config, 0, CPU)
-    loss, _ = task.loss(torch.arange(8), torch.Generator().manual_seed(0), 0.0)
+    task = ArithmeticTask(config, CPU)
+    model = task.make_model(0)
+    loss, _ = task.loss(model, batch_of(task, 8, 0, 0.0))
     loss.backward()
-    for name, parameter in task.model.named_parameters():
+    for name, parameter in model.named_parameters():
         # the routing baseline's rules have no condition
         assert (parameter.grad is not None) or name == "layer.rules.embedding"
-    with torch.no_grad():
-        assert set(task.test()) >= {"mse", "segregation", "nmi", "table", "rules"}
+    assert set(task.test(model.eval())) >= {"mse", "segregation", "nmi", "table", "rules"}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_stack_of_seeds_equals_single_runs(tmp_path, name):
+    """Through every phase of every preset; 1e-4 is what eight steps of rounding amount to."""
+    small = {**TINY, "batch_size": 64, "epochs": 2, "validate_every": 1}
+    config = dataclasses.replace(PRESETS[name].config, **small)
+    task = ArithmeticTask(config, CPU)
+    seeds = (0, 3)
+    stacked = {s: Run(tmp_path / f"stack/seed-{s}") for s in seeds}
+    for run in stacked.values():
+        run.folder.mkdir(parents=True)
+    train(task, config, stacked, CPU, Settings(), lambda text: None)
+    for s in seeds:
+        alone = Run(tmp_path / f"alone-{s}")
+        alone.folder.mkdir()
+        train(task, config, {s: alone}, CPU, Settings(), lambda text: None)
+        ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked[s], alone))
+        for group in ("model", "best", "optimizer"):
+            for key, tensor in theirs.tensors[group].items():
+                torch.testing.assert_close(
+                    ours.tensors[group][key], tensor, rtol=1e-4, atol=1e-5, msg=f"{group} {key}"
+                )
+        for row, other in zip(stacked[s].metrics(), alone.metrics(), strict=True):
+            assert row["loss"] == pytest.approx(other["loss"], rel=1e-4)
+            assert row["validation"]["mse"] == pytest.approx(other["validation"]["mse"], rel=1e-4)
 
 
 def test_a_step_is_a_function_of_its_arguments():
-    one, two = task_of(dropout_until=0.5), task_of(dropout_until=0.5)
-    index = torch.arange(32)
+    task = task_of(dropout_until=0.5)
+    one, two = task.make_model(0), task.make_model(0)
     torch.rand(7)  # the global generator must not matter
-    first = one.loss(index, torch.Generator().manual_seed(1), 0.3)[0]
-    two.loss(index, torch.Generator().manual_seed(2), 0.9)
-    second = two.loss(index, torch.Generator().manual_seed(1), 0.3)[0]
+    first = task.loss(one, batch_of(task, 32, 1, 0.3))[0]
+    task.loss(two, batch_of(task, 32, 2, 0.9))
+    second = task.loss(two, batch_of(task, 32, 1, 0.3))[0]
     assert torch.equal(first, second)
 
 
-def test_seeds_share_the_data_and_differ_in_weights():
-    one, two = task_of(0), task_of(1)
-    assert torch.equal(one.sets["train"].before, two.sets["train"].before)
-    assert not torch.equal(one.sets["train"].before[:64], one.sets["test"].before)
-    assert not torch.equal(one.sets["validation"].before, one.sets["test"].before)
-    weights = [task.model.layer.rules.weight_in for task in (one, two)]
-    assert not torch.equal(*weights)
+def test_seeds_differ_in_weights_and_sets_in_examples():
+    task = task_of()
+    assert not torch.equal(task.sets["train"].before[:64], task.sets["test"].before)
+    assert not torch.equal(task.sets["validation"].before, task.sets["test"].before)
+    weights = [task.make_model(seed).layer.rules.weight_in for seed in (0, 1, 0)]
+    assert not torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
 
 
 def test_schedules_follow_progress():
     task = task_of(dropout=0.4, dropout_until=0.5, settle_from=0.75)
-    noise = torch.Generator().manual_seed(0)
+    model = task.make_model(0)
     seen = []
     for progress in (0.0, 0.25, 0.5, 0.9, 0.1):
-        task.loss(torch.arange(4), noise, progress)
-        seen.append((round(task.model.layer.dropout, 6), task.model.training))
+        task.loss(model, batch_of(task, 4, 0, progress))
+        seen.append((round(float(model.layer.dropout), 6), model.training))
     assert seen == [(0.4, True), (0.2, True), (0.0, True), (0.0, False), (0.32, True)]
 
 
@@ -118,8 +151,9 @@ def test_it_discovers_the_operations(tmp_path):
     identity = {"experiment": "arithmetic", "preset": "x", "seed": 0, "config": to_json(config)}
     with run.writing():
         run.claim(identity)
-        train(ArithmeticTask(config, 0, CPU), config, run, 0, Settings(), lambda text: None)
-    tested = load_task(run.folder).test()
+        train(ArithmeticTask(config, CPU), config, {0: run}, CPU, Settings(), lambda text: None)
+    task, model = load_task(run.folder)
+    tested = task.test(model)
     assert tested["segregation"] > 0.9
     assert tested["mse"] < 0.01
     assert sum(rule["uses"] for rule in tested["rules"]) == 2000

@@ -11,7 +11,6 @@ import torch
 from nps.errors import RunFailed, UserError
 from nps.training import checkpoint
 from nps.training.config import TrainConfig
-from nps.training.loop import train
 from nps.training.run import Run
 from tests.training.tools import CONFIG, STEPS, TinyTask, files, go
 
@@ -71,9 +70,9 @@ def test_log_has_means_and_validations(tmp_path):
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
     assert [row["step"] for row in rows] == [5, 10, 15, 20]
     assert rows[0]["progress"] == pytest.approx((0 + 1 + 2 + 3 + 4) / 5 / STEPS)
-    task.model.eval()
+    model = task.models[-1].eval()
     with torch.no_grad():
-        assert rows[-1]["validation"] == task.validate()
+        assert rows[-1]["validation"] == task.test(model)
 
 
 def test_best_model_is_the_one_with_the_best_validation(tmp_path):
@@ -82,10 +81,10 @@ def test_best_model_is_the_one_with_the_best_validation(tmp_path):
 
         scores = iter([3.0, 1.0, 2.0, 4.0])
 
-        def validate(self):
+        def measure(self, model):
             self.weights = getattr(self, "weights", [])
-            self.weights.append(self.model[0].weight.detach().clone())
-            return {"score": next(self.scores)}
+            self.weights.append(model[0].weight.detach().clone())
+            return {"error": torch.tensor(next(self.scores))}
 
     task = go(tmp_path / "run", task=Rising())
     saved = checkpoint.newest(tmp_path / "run" / "checkpoints", print)
@@ -99,12 +98,12 @@ def test_progress_is_the_share_of_steps_done(tmp_path):
     seen = []
 
     class Watching(TinyTask):
-        def loss(self, index, noise, progress):
-            seen.append(progress)
-            return super().loss(index, noise, progress)
+        def loss(self, model, batch):
+            seen.append(batch.progress.item())
+            return super().loss(model, batch)
 
     go(tmp_path / "run", task=Watching())
-    assert seen == [step / STEPS for step in range(STEPS)]
+    assert seen == pytest.approx([step / STEPS for step in range(STEPS)])
 
 
 @pytest.mark.parametrize("restart", [None, 0.5])
@@ -113,14 +112,12 @@ def test_learning_rate_follows_the_cosine(tmp_path, monkeypatch, restart):
     step = torch.optim.Adam.step
 
     def watched(self, *args):
-        rates.append(self.param_groups[0]["lr"])
+        rates.append(float(self.param_groups[0]["lr"]))
         return step(self, *args)
 
     monkeypatch.setattr(torch.optim.Adam, "step", watched)
     config = dataclasses.replace(CONFIG, restart_at=restart)
-    run = Run(tmp_path / "run")
-    with run.writing():
-        train(TinyTask(), config, run, 0, None, lambda text: None)
+    go(tmp_path / "run", config=config)
     period = STEPS if restart is None else STEPS // 2
     expected = [
         1e-3 + (1e-2 - 1e-3) * (1 + math.cos(math.pi * (i % period) / period)) / 2
@@ -148,34 +145,39 @@ def test_not_finite_stops_and_names_the_batch(tmp_path):
 
 def test_not_finite_gradient_is_caught_before_the_update(tmp_path):
     class Steep(TinyTask):
-        def loss(self, index, noise, progress):
-            loss, extras = super().loss(index, noise, progress)
+        def loss(self, model, batch):
+            loss, extras = super().loss(model, batch)
             # sqrt at zero: a finite value with an infinite gradient
-            return loss + (self.model[0].weight * 0).sum().abs().sqrt(), extras
+            return loss + (model[0].weight * 0).sum().abs().sqrt(), extras
 
     task = Steep()
-    before = [p.detach().clone() for p in task.model.parameters()]
+    before = [p.detach().clone() for p in task.make_model(0).parameters()]
     with pytest.raises(RunFailed, match="gradient is not finite"):
         go(tmp_path / "run", task=task)
-    for old, new in zip(before, task.model.parameters(), strict=True):
+    for old, new in zip(before, task.models[-1].parameters(), strict=True):
         assert torch.equal(old, new)
 
 
-def test_clip_norm_bounds_the_gradient(tmp_path):
-    task = TinyTask()
-    run = Run(tmp_path / "run")
-    config = TrainConfig(epochs=1, batch_size=4, clip_norm=1e-3, validate_every=1)
-    with run.writing():
-        train(task, config, run, 0, None, lambda text: None)
-    norm = math.sqrt(sum(float(p.grad.square().sum()) for p in task.model.parameters()))
-    assert norm <= 1e-3 * 1.001
+def test_clip_norm_bounds_the_gradient(tmp_path, monkeypatch):
+    norms = []
+    step = torch.optim.Adam.step
+
+    def watched(self, *args):
+        norms.append(float(self.param_groups[0]["params"][0].grad.norm()))
+        return step(self, *args)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    go(tmp_path / "free")
+    free, norms[:] = list(norms), []
+    go(tmp_path / "run", config=dataclasses.replace(CONFIG, clip_norm=0.5))
+    assert max(free) > 1.0
+    assert max(norms) <= 0.5 * 1.0001
+    assert norms[0] == pytest.approx(0.5, rel=1e-4)
 
 
 def test_batch_larger_than_the_data_is_refused(tmp_path):
-    run = Run(tmp_path / "run")
-    config = TrainConfig(batch_size=100)
-    with run.writing(), pytest.raises(UserError, match="batch_size: got 100"):
-        train(TinyTask(), config, run, 0, None, lambda text: None)
+    with pytest.raises(UserError, match="batch_size: got 100"):
+        go(tmp_path / "run", config=TrainConfig(batch_size=100))
 
 
 def test_it_learns(tmp_path):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from nps.training import rng
 from nps.training.config import TrainConfig
@@ -16,48 +19,77 @@ from nps.training.signals import Interrupted
 CONFIG = TrainConfig(
     epochs=4, batch_size=4, learning_rate=1e-2, final_learning_rate=1e-3, validate_every=1
 )
+CPU = torch.device("cpu")
 STEPS = 4 * 5  # 22 examples, batch 4, the incomplete batch left out
 
 
 class TinyTask:
-    """Regression through dropout of both kinds: our generator's and torch's global one."""
+    """Regression through noise of both kinds: the loop's, and dropout from torch's generator.
+
+    With `dropout=0.0` all randomness is the loop's, as stacks of seeds need it.
+    """
 
     examples = 22
+    noise_size = 3
 
-    def __init__(self, seed: int = 0) -> None:
-        with rng.seeded(seed, "init"):
-            self.model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))
+    def __init__(self, dropout: float = 0.2) -> None:
+        self.dropout = dropout
         draw = torch.Generator().manual_seed(7)
         self.inputs = torch.randn(self.examples, 3, generator=draw)
         self.seen: list[list[int]] = []
+        self.models: list[nn.Module] = []
+        self.said: list[str] = []
         self.spoil_at: int | None = None
 
-    def loss(self, index, noise, progress):
-        self.seen.append(index.tolist())
-        x = self.inputs[index]
-        x = x + 0.1 * torch.randn(x.shape, generator=noise)
-        loss = (self.model(x) - x.sum(-1, keepdim=True)).square().mean()
-        if self.spoil_at == len(self.seen):
-            loss = loss * float("nan")
-        return loss, {"progress": torch.tensor(progress)}
+    def make_model(self, seed):
+        with rng.seeded(seed, "init"):
+            model = nn.Sequential(
+                nn.Linear(3, 8), nn.ReLU(), nn.Dropout(self.dropout), nn.Linear(8, 1)
+            )
+        self.models.append(model)
+        return model
 
-    def validate(self):
+    def phase(self, progress):
+        return "all"
+
+    def loss(self, model, batch):
+        x = self.inputs[batch.index] + 0.2 * (batch.noise - 0.5)
+        loss = (model(x) - x.sum(-1, keepdim=True)).square().mean()
+        if not is_functorch_wrapped_tensor(x):
+            self.seen.append(batch.index.tolist())
+            if self.spoil_at == len(self.seen):
+                loss = loss * float("nan")
+        return loss, {"progress": batch.progress}
+
+    def measure(self, model):
         torch.rand(3)  # a careless validation must not disturb the training
         target = self.inputs.sum(-1, keepdim=True)
-        return {"score": (self.model(self.inputs) - target).square().mean().item()}
+        return {"error": (model(self.inputs) - target).square().mean()}
 
-    def test(self):
-        return self.validate()
+    def judge(self, measured):
+        return {"score": measured["error"].item()}
+
+    def test(self, model):
+        return self.judge(self.measure(model))
 
 
-def go(folder: Path, stop_at: int | None = None, task: TinyTask | None = None) -> TinyTask:
-    """Train in a run folder, to the end or to a step."""
+def go(
+    folder: Path,
+    stop_at: int | None = None,
+    task: TinyTask | None = None,
+    seeds: Sequence[int] = (0,),
+    config: TrainConfig = CONFIG,
+    **settings: object,
+) -> TinyTask:
+    """Train in a run folder, to the end or to a step; several seeds in folders of their own."""
     task = task or TinyTask()
-    run = Run(folder)
-    with run.writing():
+    runs = {s: Run(folder if len(seeds) == 1 else folder / f"seed-{s}") for s in seeds}
+    how = Settings(**{"stop_at": stop_at, "seconds_between_saves": 1e9, **settings})
+    with contextlib.ExitStack() as held:
+        for run in runs.values():
+            held.enter_context(run.writing())
         try:
-            settings = Settings(stop_at=stop_at, seconds_between_saves=1e9)
-            train(task, CONFIG, run, 0, settings, lambda text: None)
+            train(task, config, runs, CPU, how, task.said.append)
         except Interrupted:
             assert stop_at is not None
     return task

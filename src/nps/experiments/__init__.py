@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from nps.errors import UserError, nearest
 from nps.experiments import arithmetic
 from nps.experiments.experiment import Experiment, Preset
-from nps.training.config import from_json
+from nps.training.config import TrainConfig, from_json
 from nps.training.run import find_checkpoint
 from nps.training.task import Task
 
@@ -31,8 +32,14 @@ def find_preset(name: str) -> tuple[Experiment, Preset]:
     raise UserError(f"unknown preset {name!r}{nearest(name, names)}")
 
 
-def load_task(path: Path | str, device: str = "cpu", which: str = "best") -> Task:
-    """The task of a run with its trained model, in evaluation mode; needs no model flags.
+@functools.lru_cache(maxsize=1)
+def _task(experiment: str, config: TrainConfig, device: str) -> Task:
+    """The task of a config, kept for the next seed of the same."""
+    return find_experiment(experiment).make_task(config, torch.device(device))
+
+
+def load_task(path: Path | str, device: str = "cpu", which: str = "best") -> tuple[Task, nn.Module]:
+    """The task of a run and its trained model, in evaluation mode; needs no model flags.
 
     Args:
         path: a run folder, or one of its checkpoint folders.
@@ -44,14 +51,13 @@ def load_task(path: Path | str, device: str = "cpu", which: str = "best") -> Tas
     run, checkpoint = find_checkpoint(path)
     saved = run.read()
     experiment = find_experiment(saved["experiment"])
-    config = from_json(experiment.config, saved["config"])
-    task = experiment.make_task(config, saved["seed"], torch.device(device))
+    task = _task(experiment.name, from_json(experiment.config, saved["config"]), device)
+    model = task.make_model(saved["seed"])
     group = "best" if which == "best" and "best" in checkpoint.tensors else "model"
-    task.model.load_state_dict(checkpoint.tensors[group])
-    task.model.eval()
-    return task
+    model.load_state_dict(checkpoint.tensors[group])
+    return task, model.eval()
 
 
 def load(path: Path | str, device: str = "cpu", which: str = "best") -> nn.Module:
     """The trained model of a run or checkpoint folder, in evaluation mode."""
-    return load_task(path, device, which).model
+    return load_task(path, device, which)[1]

@@ -7,6 +7,7 @@ with 4 rules should give each operation a rule of its own. Paper: MSE 0.01 ± 0.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,9 +22,10 @@ from nps.metrics.segregation import normalised_mutual_information, segregation, 
 from nps.models.arithmetic import COORDINATES, CoordinateArithmetic
 from nps.rules import RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int, require_number
-from nps.training import rng
+from nps.training import distributed, rng
 from nps.training.config import TrainConfig
-from nps.worlds.arithmetic import OPERATIONS, POINTS, Demonstrations, demonstrate
+from nps.training.task import Batch
+from nps.worlds.arithmetic import OPERATIONS, POINTS, demonstrate
 
 
 @dataclass(frozen=True)
@@ -101,63 +103,75 @@ class Config(TrainConfig):
 
 
 class ArithmeticTask:
-    """Data, model and loss for one config and seed."""
+    """Data and loss for one config."""
 
-    def __init__(self, config: Config, seed: int, device: torch.device) -> None:
-        self.config = config
+    def __init__(self, config: Config, device: torch.device) -> None:
+        self.config, self.device = config, device
         sizes = (config.train_examples, config.validation_examples, config.test_examples)
         self.sets = {
             split: demonstrate(size, rng.derive(config.data_seed, split), config.reading).to(device)
             for split, size in zip(("train", "validation", "test"), sizes, strict=True)
         }
         self.examples = config.train_examples
+        self._noise_shape = make_layer(config).noise_shape(slots=POINTS)
+        self.noise_size = math.prod(self._noise_shape)
+
+    def make_model(self, seed: int) -> CoordinateArithmetic:
         with rng.seeded(seed, "init"):
-            self.model = CoordinateArithmetic(make_layer(config)).to(device)
+            return CoordinateArithmetic(make_layer(self.config)).to(self.device)
 
-    def loss(
-        self, index: Tensor, noise: torch.Generator, progress: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        self._follow_schedule(progress)
-        batch = self.sets["train"].take(index)
-        predicted, trace = self.model(batch.before, batch.after, noise=noise)
-        error = (predicted - batch.after).square().mean()
-        if self.config.balance == 0.0 or not self.model.training:  # settled: nothing to explore
-            return error, {}
-        return error - self.config.balance * use_entropy(trace), {"mse": error}
+    def phase(self, progress: float) -> str:
+        settle = self.config.settle_from
+        return "explore" if settle is None or progress < settle else "settle"
 
-    def _follow_schedule(self, progress: float) -> None:
-        config, layer = self.config, self.model.layer
+    def loss(self, model: CoordinateArithmetic, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        config, exploring = self.config, batch.phase == "explore"
+        model.train(exploring)  # evaluation mode: the argmax
         if config.dropout_until is not None:
-            layer.dropout = config.dropout * max(0.0, 1.0 - progress / config.dropout_until)
-        if config.settle_from is not None:
-            self.model.train(progress < config.settle_from)  # evaluation mode: the argmax
+            left = (1.0 - batch.progress / config.dropout_until).clamp(min=0.0)
+            model.layer.dropout = config.dropout * left
+        data = self.sets["train"].take(batch.index)
+        noise = batch.noise.unflatten(-1, self._noise_shape)
+        predicted, trace = model(data.before, data.after, noise=noise)
+        error = (predicted - data.after).square().mean()
+        if config.balance == 0.0:
+            return error, {}
+        bonus = config.balance * use_entropy(trace) if exploring else 0.0
+        return error - bonus, {"mse": error}
 
-    def validate(self) -> dict[str, Any]:
-        metrics = self._measure(self.sets["validation"])
-        return {"score": metrics["mse"], **metrics}
-
-    @torch.no_grad()
-    def test(self) -> dict[str, Any]:
-        return {**self._measure(self.sets["test"]), "rules": self.read_rules()}
-
-    def _measure(self, data: Demonstrations) -> dict[str, Any]:
-        predicted, trace = self.model(data.before, data.after)
+    def measure(self, model: CoordinateArithmetic, split: str = "validation") -> dict[str, Tensor]:
+        data = self.sets[split]
+        predicted, trace = model(data.before, data.after)
         primary, rule, context = what_fired(trace)
-        table = usage_table(data.operation, rule, len(OPERATIONS), self.config.rules)
+        error = (predicted - data.after).square().mean()
+        return {"error": error, "primary": primary, "rule": rule, "context": context}
+
+    def judge(self, measured: dict[str, Tensor], split: str = "validation") -> dict[str, Any]:
+        data = self.sets[split].to("cpu")
+        table = usage_table(data.operation, measured["rule"], len(OPERATIONS), self.config.rules)
+        error = measured["error"].item()
         return {
-            "mse": (predicted - data.after).square().mean().item(),
+            "score": error,
+            "mse": error,
             "segregation": segregation(table),
             "nmi": normalised_mutual_information(table),
-            "primary_accuracy": (primary == data.primary).float().mean().item(),
-            "context_accuracy": (context == data.context).float().mean().item(),
+            "primary_accuracy": (measured["primary"] == data.primary).float().mean().item(),
+            "context_accuracy": (measured["context"] == data.context).float().mean().item(),
             "table": table.tolist(),
         }
 
     @torch.no_grad()
-    def read_rules(self) -> list[dict[str, Any]]:
+    def test(self, model: CoordinateArithmetic) -> dict[str, Any]:
+        measured = {name: values.cpu() for name, values in self.measure(model, "test").items()}
+        metrics = self.judge(measured, "test")
+        del metrics["score"]
+        return {**metrics, "rules": self.read_rules(model)}
+
+    @torch.no_grad()
+    def read_rules(self, model: CoordinateArithmetic) -> list[dict[str, Any]]:
         """Every rule in words, fitted on the test points it was used for."""
         data = self.sets["test"]
-        _, trace = self.model(data.before, data.after)
+        _, trace = model(data.before, data.after)
         primary, rule, context = what_fired(trace)
         example = torch.arange(len(rule), device=rule.device)
         readings = []
@@ -165,7 +179,7 @@ class ArithmeticTask:
             used = rule == i
             mine = data.before[example[used], primary[used]]
             others = data.before[example[used], context[used]]
-            reading = read_rule(self.model.layer.rules, i, mine, others, COORDINATES)
+            reading = read_rule(model.layer.rules, i, mine, others, COORDINATES)
             r2 = None if reading.r2 != reading.r2 else reading.r2
             readings.append({"rule": i, "says": reading.sentence, "r2": r2, "uses": reading.uses})
         return readings
@@ -174,7 +188,7 @@ class ArithmeticTask:
 def use_entropy(trace: Trace) -> Tensor:
     """Entropy of the rules' mean use over the batch, by the scores before noise."""
     pairs = torch.softmax(trace.rule_scores.flatten(-2), -1).unflatten(-1, (POINTS, -1))
-    use = pairs.sum(-2).flatten(0, -2).mean(0)
+    use = distributed.batch_mean(pairs.sum(-2).flatten(0, -2).mean(0))
     return -(use * (use + 1e-8).log()).sum()
 
 

@@ -30,8 +30,8 @@ class Experiment:
     about: str
     config: type[TrainConfig]
     presets: Mapping[str, Preset]
-    make_task: Callable[[Any, int, torch.device], Task]
-    """(config, seed, device) -> data, model and loss."""
+    make_task: Callable[[Any, torch.device], Task]
+    """(config, device) -> data and loss."""
     write_report: Callable[[Path], Report]
     """Folder of `<preset>/seed-<s>` run logs -> tables and figures."""
     threads: int | None

@@ -83,7 +83,7 @@ class RuleLayer(nn.Module, ABC):
         self.selection_dim = selection_dim
         self.stages = stages
         self.temperature = temperature
-        self.dropout = dropout
+        self.dropout: float | Tensor = dropout
         self.self_context = self_context
         self.rules = rules
         self._make_selection(key_dim, query, context_query)
@@ -161,6 +161,11 @@ class RuleLayer(nn.Module, ABC):
     @abstractmethod
     def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
         """Shapes of one stage's uniform numbers, in the order the stage takes them."""
+
+    @property
+    def _drops(self) -> bool:
+        """Does dropout take part? A schedule's tensor counts: its value is not for the host."""
+        return isinstance(self.dropout, Tensor) or self.dropout > 0
 
     def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
         """Shape of the uniform numbers that one training call on (..., slots, D) uses."""

@@ -52,7 +52,7 @@ class ParallelNPS(RuleLayer):
 
     def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
         n = len(self.rules)
-        return [(m, 2), (m, n), (m, m), (m, n) if self.dropout > 0 else (0,)]
+        return [(m, 2), (m, n), (m, m), (m, n) if self._drops else (0,)]
 
     def _stage(
         self,

@@ -32,7 +32,7 @@ class Select(nn.Module):
 
 
 def drop_scores(
-    scores: Float[Tensor, "*shape"], uniform: Float[Tensor, "*shape"], p: float
+    scores: Float[Tensor, "*shape"], uniform: Float[Tensor, "*shape"], p: float | Tensor
 ) -> Float[Tensor, "*shape"]:
     """Dropout on the scores: the paper's p = 0.35 on coordinate arithmetic.
 

@@ -48,7 +48,7 @@ class SequentialNPS(RuleLayer):
 
     def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
         n = len(self.rules)
-        return [(m * n,), (1, m), (m, n) if self.dropout > 0 else (0,)]
+        return [(m * n,), (1, m), (m, n) if self._drops else (0,)]
 
     def _stage(
         self,

@@ -1,56 +1,52 @@
-"""The training loop: one for every experiment, and it never loses work.
+"""The training loop: one for every experiment, one seed or many, and it never loses work.
 
 `train(2n)` equals `train(n)`, stop, `train(n)`, bit for bit: weights, optimiser, random numbers and
-metric log. So everything a step depends on is a function of the seed and the step, or is saved:
-the order of an epoch is f(seed, epoch), noise comes from one saved generator, validation leaves
-every generator as it was, and sums over the running epoch are part of the checkpoint.
+metric log. So everything a step depends on is a function of the seed and the step (`feed.py`), or
+is saved (`saving.py`): validation leaves every generator as it was, and sums over the running epoch
+are part of the checkpoint. The host decides what comes next; the numbers stay on the device, and
+are fetched when a line is logged.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
 import math
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from nps.errors import RunFailed, UserError
-from nps.training import checkpoint, provenance, rng
-from nps.training.checkpoint import Checkpoint, Tensors
+from nps.training import checkpoint, distributed, memory, provenance, rng
+from nps.training.capture import Captured
+from nps.training.checkpoint import Checkpoint
 from nps.training.config import TrainConfig
+from nps.training.feed import Feed
 from nps.training.files import write_json
 from nps.training.log import MetricLog
+from nps.training.precision import Precision, set_precision
 from nps.training.progress import ProgressLine
 from nps.training.run import Run
+from nps.training.saving import Best, from_checkpoint, to_checkpoint
 from nps.training.signals import Interrupted, Signals
+from nps.training.stack import Stack
 from nps.training.task import Task
+from nps.training.update import Update
 
 SECONDS_BETWEEN_SAVES = 30.0
 """Saving is cheap but not free; between these the newest best model waits in memory."""
-
-
-@dataclass
-class Moment:
-    """All that changes while training, besides the model and the optimiser."""
-
-    noise: torch.Generator
-    step: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-    best_score: float = math.inf
-    best_step: int = 0
-    best: Tensors = field(default_factory=dict)
-    log_length: int = 0
+STEPS_BETWEEN_AGREEMENTS = 20
+"""With several processes, how often they ask each other whether one was told to stop."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run, as opposed to what: nothing here changes a result."""
+    """How to run, as opposed to what: nothing here changes a result, precision apart."""
 
     tensorboard: bool = False
     keep: int = 2
@@ -58,221 +54,298 @@ class Settings:
     stop_at: int | None = None
     """Stop after this step as if by a signal, saved and ready to resume."""
     seconds_between_saves: float = SECONDS_BETWEEN_SAVES
+    capture: bool = True
+    """On CUDA, replay the step as a graph."""
+    precision: Precision = "float32"
+    seeds_at_once: int | None = None
+    """Most seeds in a stack; by default as many as fit in memory."""
 
 
 def train(
     task: Task,
     config: TrainConfig,
-    run: Run,
-    seed: int,
+    runs: Mapping[int, Run],
+    device: torch.device,
     settings: Settings | None = None,
     report: Callable[[str], None] = print,
 ) -> None:
-    """Train to the end of the config's schedule, from the newest whole checkpoint if any.
+    """Train each seed into its run, to the end of the config's schedule, from the newest whole
+    checkpoint if any. Seeds that are equally far are trained together.
 
-    The caller holds the run's lock and has claimed its config. Raises `Interrupted` after a signal,
-    `RunFailed` when the loss or gradient is not finite or the disk is full.
+    The caller holds the runs' locks and has claimed their config. Raises `Interrupted` after a
+    signal, `RunFailed` when a loss or gradient is not finite (after the other seeds are done) or
+    the disk is full.
     """
     settings = settings or Settings()
-    device = next(task.model.parameters()).device
-    optimiser = torch.optim.Adam(task.model.parameters(), lr=config.learning_rate, fused=True)
-    moment = Moment(noise=rng.generator(device, seed, "noise"))
-    found = checkpoint.newest(run.checkpoints, report)
-    if found is not None:
-        _restore(found, task.model, optimiser, moment)
-    else:
-        torch.manual_seed(rng.derive(seed, "global"))
-    steps_an_epoch = task.examples // config.batch_size
-    if steps_an_epoch == 0:
+    total = config.epochs * _steps_an_epoch(task, config)
+    set_precision(settings.precision)
+    found = {seed: checkpoint.newest(run.checkpoints, report) for seed, run in runs.items()}
+    done = {seed: 0 if one is None else one.step for seed, one in found.items()}
+    for seed in runs:
+        if done[seed] >= total:
+            report(f"{runs[seed].folder}: complete, {done[seed]} steps")
+    failures: list[str] = []
+    waiting = sorted((seed for seed in runs if done[seed] < total), key=lambda seed: done[seed])
+    for step, equally_far in itertools.groupby(waiting, key=lambda seed: done[seed]):
+        seeds = sorted(equally_far)
+        if step:
+            report(f"{_title(runs, seeds)}: going on after step {step} of {total}")
+        for part in _parts(task, config, seeds, device, settings, report):
+            sitting = _Sitting(task, config, {s: runs[s] for s in part}, device, settings, total)
+            sitting.restore([found[seed] for seed in part])
+            failures += sitting.train(report)
+    if failures:
+        count = f"{len(failures)} of {len(runs)} seeds failed: " if len(runs) > 1 else ""
+        raise RunFailed(count + "; ".join(failures))
+
+
+def _steps_an_epoch(task: Task, config: TrainConfig) -> int:
+    """Also refuses batches that cannot be."""
+    if config.batch_size > task.examples:
         raise UserError(
             f"batch_size: got {config.batch_size}, expected at most the {task.examples} "
             "training examples"
         )
-    total = config.epochs * steps_an_epoch
-    if moment.step >= total:
-        report(f"{run.folder}: complete, {moment.step} steps")
-        return
-    if moment.step:
-        report(f"{run.folder}: going on after step {moment.step} of {total}")
-
-    sitting = provenance.describe(device) | {"from_step": moment.step}
-    started = saved_at = time.monotonic()
-    board = run.folder / "tensorboard" if settings.tensorboard else None
-    log = MetricLog(run.metrics_path, moment.log_length, board)
-    save = functools.partial(_save, run, task.model, optimiser, moment, log, settings.keep)
-    order = _order(task.examples, seed, moment.step // steps_an_epoch)
-    task.model.train()
-    try:
-        with Signals() as signals, ProgressLine(run.folder.name, total, moment.step) as line:
-            while moment.step < total:
-                epoch, position = divmod(moment.step, steps_an_epoch)
-                if position == 0:
-                    order = _order(task.examples, seed, epoch)
-                index = order[position * config.batch_size :][: config.batch_size].to(device)
-                _set_rate(optimiser, config, moment.step / total)
-                _step(task, config, optimiser, index, moment, moment.step / total, run)
-                moment.step += 1
-                line.update(moment.step)
-                if position == steps_an_epoch - 1:
-                    row = _end_of_epoch(task, config, moment, epoch + 1, steps_an_epoch)
-                    log.write(row)
-                    line.update(moment.step, {k: v for k, v in row.items() if type(v) is float})
-                    if time.monotonic() - saved_at > settings.seconds_between_saves:
-                        save()
-                        saved_at = time.monotonic()
-                stopped = signals.received
-                if moment.step == settings.stop_at:
-                    stopped = signal.SIGTERM
-                if stopped is not None and moment.step < total:
-                    save()
-                    raise Interrupted(stopped, f"after step {moment.step}")
-            save()
-    finally:
-        log.close()
-        sitting |= {
-            "to_step": moment.step,
-            "wall_seconds": round(time.monotonic() - started, 2),
-        }
-        with contextlib.suppress(RunFailed):  # on a full disk, the first error is the one to tell
-            run.add_provenance(sitting)
+    _, processes = distributed.share()
+    if config.batch_size % processes:
+        raise UserError(
+            f"batch_size: got {config.batch_size}, expected a multiple of the {processes} processes"
+        )
+    return task.examples // config.batch_size
 
 
-def _order(examples: int, seed: int, epoch: int) -> Tensor:
-    """The order of an epoch's examples: a function of seed and epoch alone."""
-    return torch.randperm(examples, generator=rng.generator("cpu", seed, "order", epoch))
+def _title(runs: Mapping[int, Run], seeds: Sequence[int]) -> str:
+    if len(seeds) == 1:
+        return str(runs[seeds[0]].folder)
+    return f"{runs[seeds[0]].folder.parent} ({len(seeds)} seeds)"
 
 
-def _set_rate(optimiser: torch.optim.Optimizer, config: TrainConfig, progress: float) -> None:
-    if config.final_learning_rate is None:
-        return
-    split = config.restart_at
-    if split:
-        progress = progress / split if progress < split else (progress - split) / (1.0 - split)
-    low, high = config.final_learning_rate, config.learning_rate
-    rate = low + (high - low) * 0.5 * (1.0 + math.cos(math.pi * progress))
-    for group in optimiser.param_groups:
-        group["lr"] = rate
-
-
-def _step(
+def _parts(
     task: Task,
     config: TrainConfig,
-    optimiser: torch.optim.Optimizer,
-    index: Tensor,
-    moment: Moment,
-    progress: float,
-    run: Run,
-) -> None:
-    """One update. Nothing is changed when loss or gradient is not finite."""
-    loss, extras = task.loss(index, moment.noise, progress)
-    optimiser.zero_grad()
-    loss.backward()
-    gradients = [p.grad for p in task.model.parameters() if p.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
-    if not math.isfinite(value := loss.item()) or not torch.isfinite(norm):
-        what = f"the loss is {value}" if not math.isfinite(value) else "the gradient is not finite"
-        raise RunFailed(_not_finite(what, moment.step + 1, index, run))
-    if config.clip_norm is not None:
-        nn.utils.clip_grads_with_norm_(task.model.parameters(), config.clip_norm, norm)
-    optimiser.step()
-    for name, scalar in {"loss": loss, **extras}.items():
-        moment.sums[name] = moment.sums.get(name, 0.0) + float(scalar.detach())
+    seeds: list[int],
+    device: torch.device,
+    settings: Settings,
+    report: Callable[[str], None],
+) -> list[list[int]]:
+    """The seeds, split where they do not fit in memory together."""
+    if len(seeds) == 1:
+        return [seeds]
+    if settings.seeds_at_once is not None:
+        return memory.split(seeds, 1.0, settings.seeds_at_once / memory.USABLE)
+    with rng.untouched():
+        stack = Stack([task.make_model(seeds[0])])
+        feed = Feed(task.examples, config.batch_size, task.noise_size, seeds[:1], device)
+        update = Update(task, config, stack, feed, 1, settings.precision)
+        needed = memory.bytes_a_seed(stack, update.forward) + feed.nbytes
+        del stack, feed, update
+    free = memory.free_bytes(device)
+    parts = memory.split(seeds, needed, free)
+    if len(parts) > 1:
+        sizes = " + ".join(str(len(part)) for part in parts)
+        report(
+            f"{len(seeds)} seeds need about {len(seeds) * needed / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} GiB are free: training {sizes} seeds one after the other"
+        )
+    return parts
 
 
-def _not_finite(what: str, step: int, index: Tensor, run: Run) -> str:
-    found = checkpoint.steps(run.checkpoints)
-    good = checkpoint.path_of(run.checkpoints, found[-1]) if found else "none"
-    report = run.folder / "not-finite.json"
-    write_json(report, {"what": what, "step": step, "batch": index.tolist()})
-    shown = ", ".join(map(str, index[:8].tolist()))
-    return (
-        f"step {step}: {what} on the batch of examples [{shown}{', …' if len(index) > 8 else ''}] "
-        f"(all in {report}); last good checkpoint: {good}"
-    )
+class _Sitting:
+    """One go at a stack of seeds that are equally far."""
 
+    def __init__(
+        self,
+        task: Task,
+        config: TrainConfig,
+        runs: Mapping[int, Run],
+        device: torch.device,
+        settings: Settings,
+        total: int,
+    ) -> None:
+        self.task, self.config, self.settings, self.total = task, config, settings, total
+        self.seeds, self.runs = list(runs), list(runs.values())
+        self.device = device
+        share = distributed.share()
+        self.stack = Stack([task.make_model(seed) for seed in self.seeds])
+        self.feed = Feed(
+            task.examples, config.batch_size, task.noise_size, self.seeds, device, share
+        )
+        self.update = Update(task, config, self.stack, self.feed, total, settings.precision)
+        self.best = Best.none_yet(self.stack)
+        self.step = 0
+        self.failed: dict[int, str] = {}
+        self.logs: list[MetricLog] = []
+        self._log_lengths = [0] * len(self.seeds)
 
-def _end_of_epoch(
-    task: Task, config: TrainConfig, moment: Moment, epoch: int, steps: int
-) -> dict[str, Any]:
-    """The log's row: means over the epoch and, when due, the validation; remembers the best."""
-    row: dict[str, Any] = {"epoch": epoch, "step": moment.step}
-    row |= {name: total / steps for name, total in moment.sums.items()}
-    moment.sums = {}
-    if epoch % config.validate_every == 0 or epoch == config.epochs:
-        task.model.eval()
+    def restore(self, found: Sequence[Checkpoint | None]) -> None:
+        """Go where the checkpoints left off; all are at the same step, or none is there."""
+        for s, one in enumerate(found):
+            if one is None:
+                continue
+            from_checkpoint(one, self.update, self.best, s)
+            self.step = one.step
+            self._log_lengths[s] = one.state["log_length"]
+        if found[0] is None:
+            torch.manual_seed(rng.derive(self.seeds[0], "global"))
+        else:
+            rng.restore_global(found[0].state["rng"], found[0].tensors["rng"])
+
+    def train(self, report: Callable[[str], None]) -> list[str]:
+        """To the end, a signal, or until no seed is left; what failed and why."""
+        start = self.step
+        told = provenance.describe(self.device) | {"from_step": start}
+        told |= {"precision": self.settings.precision, "captured": self._captures}
+        told |= {"seeds_in_stack": len(self.seeds), "processes": distributed.share()[1]}
+        began = time.monotonic()
+        self.stack.model.train()
+        try:
+            if distributed.is_first():
+                self.logs = [self._open_log(s) for s in range(len(self.seeds))]
+            self._steps(report)
+        finally:
+            for log in self.logs:
+                log.close()
+            told |= {"to_step": self.step, "wall_seconds": round(time.monotonic() - began, 2)}
+            with contextlib.suppress(RunFailed):  # on a full disk, the first error is to be told
+                for run in self.runs if distributed.is_first() else ():
+                    run.add_provenance(told)
+        return list(self.failed.values())
+
+    @property
+    def _captures(self) -> bool:
+        return self.settings.capture and self.device.type == "cuda"
+
+    def _open_log(self, s: int) -> MetricLog:
+        run = self.runs[s]
+        board = run.folder / "tensorboard" if self.settings.tensorboard else None
+        return MetricLog(run.metrics_path, self._log_lengths[s], board)
+
+    # -- the steps ----------------------------------------------------------------------------
+
+    def _steps(self, report: Callable[[str], None]) -> None:
+        saved_at = time.monotonic()
+        count = len(self.seeds)
+        title = self.runs[0].folder.name if count == 1 else f"{count} seeds"
+        phase, step = None, self.update.__call__
+        with Signals() as signals, self._line(title) as line:
+            while self.step < self.total and len(self.failed) < count:
+                if (now := self.task.phase(self.step / self.total)) != phase:
+                    phase = self.update.phase = now
+                    step = Captured(self.update) if self._captures else self.update
+                self.feed.prepare(self.step)
+                step()
+                self.step += 1
+                line.update(self.step)
+                epoch, position = divmod(self.step, self.feed.steps_an_epoch)
+                if self.device.type == "cpu" or position == 0:
+                    self._notice_failures(report)
+                if position == 0:
+                    line.update(self.step, self._end_of_epoch(epoch))
+                    if time.monotonic() - saved_at > self.settings.seconds_between_saves:
+                        self._save()
+                        saved_at = time.monotonic()
+                stopped = self._stopped(signals)
+                if stopped is not None and self.step < self.total:
+                    self._notice_failures(report)
+                    self._save()
+                    raise Interrupted(stopped, f"after step {self.step}")
+            self._save()
+
+    def _line(self, title: str) -> ProgressLine:
+        return ProgressLine(title, self.total, self.step, silent=not distributed.is_first())
+
+    def _stopped(self, signals: Signals) -> int | None:
+        if self.step == self.settings.stop_at:
+            return signal.SIGTERM
+        if self.step % STEPS_BETWEEN_AGREEMENTS and distributed.active():
+            return None
+        return distributed.agree(signals.received, self.device)
+
+    # -- numbers that are not finite ----------------------------------------------------------
+
+    def _notice_failures(self, report: Callable[[str], None]) -> None:
+        if bool(self.update.alive.all()):
+            return
+        for s, alive in enumerate(self.update.alive.tolist()):
+            if alive or s in self.failed:
+                continue
+            step, loss = int(self.update.lived[s]), float(self.update.last_loss[s])
+            self.failed[s] = self._tell_failure(s, step, loss)
+            if len(self.seeds) > 1:
+                report(f"seed {self.seeds[s]} stopped, the others go on: {self.failed[s]}")
+
+    def _tell_failure(self, s: int, step: int, loss: float) -> str:
+        what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+        epoch, position = divmod(step, self.feed.steps_an_epoch)
+        batch = self.feed.order(self.seeds[s], epoch)[position].tolist()
+        run = self.runs[s]
+        found = checkpoint.steps(run.checkpoints)
+        good = checkpoint.path_of(run.checkpoints, found[-1]) if found else "none"
+        path = run.folder / "not-finite.json"
+        if distributed.is_first():
+            write_json(path, {"what": what, "step": step + 1, "batch": batch})
+        shown = ", ".join(map(str, batch[:8])) + (", …" if len(batch) > 8 else "")
+        return (
+            f"step {step + 1}: {what} on the batch of examples [{shown}] (all in {path}); "
+            f"last good checkpoint: {good}"
+        )
+
+    # -- the end of an epoch ------------------------------------------------------------------
+
+    def _end_of_epoch(self, epoch: int) -> dict[str, float]:
+        """Write the logs' rows and remember the best; the first living seed's means to show."""
+        names = list(self.update.sums)
+        sums = torch.stack([self.update.sums[name] for name in names]).T.tolist()
+        for total in self.update.sums.values():
+            total.zero_()
+        if not distributed.is_first():
+            return {}
+        due = epoch % self.config.validate_every == 0 or epoch == self.config.epochs
+        judgements = self._validate() if due else None
+        shown: dict[str, float] = {}
+        for s, log in enumerate(self.logs):
+            if s in self.failed:
+                continue
+            means = {n: v / self.feed.steps_an_epoch for n, v in zip(names, sums[s], strict=True)}
+            row: dict[str, Any] = {"epoch": epoch, "step": self.step, **means}
+            if judgements is not None:
+                row["validation"] = judgements[s]
+            log.write(row)
+            shown = shown or means
+        return shown
+
+    def _validate(self) -> list[dict[str, Any]]:
+        model = self.stack.model
+        model.eval()
         with torch.no_grad(), rng.untouched():
-            result = task.validate()
-        task.model.train()
-        if result["score"] < moment.best_score:
-            moment.best_score, moment.best_step = result["score"], moment.step
-            moment.best = _copy(task.model.state_dict())
-        row["validation"] = result
-    return row
+            measured = self.stack.each(self.task.measure)
+        model.train()
+        measured = {name: values.cpu() for name, values in measured.items()}
+        judgements = [
+            self.task.judge({name: values[s] for name, values in measured.items()})
+            for s in range(len(self.seeds))
+        ]
+        scores = [
+            math.inf if s in self.failed else judgement["score"]
+            for s, judgement in enumerate(judgements)
+        ]
+        self.best.consider(self.stack, scores, self.step)
+        return judgements
 
+    # -- saving -------------------------------------------------------------------------------
 
-def _copy(tensors: dict[str, Tensor]) -> Tensors:
-    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-
-
-def _save(
-    run: Run,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    moment: Moment,
-    log: MetricLog,
-    keep: int,
-) -> None:
-    """Put the moment, the model and the optimiser into a checkpoint."""
-    log.sync()
-    state, random_states = rng.global_state()
-    random_states["noise"] = moment.noise.get_state()
-    tensors = {
-        "model": _copy(model.state_dict()),
-        "optimizer": _flatten(optimiser.state_dict()["state"]),
-        "rng": random_states,
-    }
-    if moment.best:
-        tensors["best"] = moment.best
-    numbers = {
-        "sums": moment.sums,
-        "best_score": moment.best_score if moment.best else None,
-        "best_step": moment.best_step,
-        "log_length": log.length,
-        "rng": state,
-    }
-    checkpoint.save(run.checkpoints, Checkpoint(moment.step, tensors, numbers), keep)
-
-
-def _restore(
-    found: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, moment: Moment
-) -> None:
-    model.load_state_dict(found.tensors["model"])
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict(
-        {"state": _unflatten(found.tensors["optimizer"]), "param_groups": groups}
-    )
-    moment.step = found.step
-    moment.sums = found.state["sums"]
-    moment.best = found.tensors.get("best", {})
-    moment.best_score = found.state["best_score"] if moment.best else math.inf
-    moment.best_step = found.state["best_step"]
-    moment.log_length = found.state["log_length"]
-    moment.noise.set_state(found.tensors["rng"]["noise"])
-    rng.restore_global(found.state["rng"], found.tensors["rng"])
-
-
-def _flatten(state: dict[int, dict[str, Tensor]]) -> Tensors:
-    """Adam's state as flat names, e.g. `3.exp_avg`."""
-    return {
-        f"{number}.{name}": tensor.cpu().clone()
-        for number, values in state.items()
-        for name, tensor in values.items()
-    }
-
-
-def _unflatten(tensors: Tensors) -> dict[int, dict[str, Tensor]]:
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = tensor
-    return state
+    def _save(self) -> None:
+        """A checkpoint for every seed that is well; the others keep their last good one."""
+        if not distributed.is_first():
+            return
+        moments: list[tuple[Run, Checkpoint]] = []
+        for s, (run, log) in enumerate(zip(self.runs, self.logs, strict=True)):
+            if s not in self.failed:
+                log.sync()
+                moments.append(
+                    (run, to_checkpoint(self.update, self.best, s, self.step, log.length))
+                )
+        keep = self.settings.keep
+        with ThreadPoolExecutor(8) as pool:  # a save waits for the disk most of the time
+            for _ in pool.map(lambda m: checkpoint.save(m[0].checkpoints, m[1], keep), moments):
+                pass

@@ -18,7 +18,9 @@ from rich.progress import (
 class ProgressLine:
     """Counts `total` things called `unit`; `advance` may carry a few metrics to show."""
 
-    def __init__(self, title: str, total: int, done: int, unit: str = "steps") -> None:
+    def __init__(
+        self, title: str, total: int, done: int, unit: str = "steps", *, silent: bool = False
+    ) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -30,7 +32,7 @@ class ProgressLine:
             TimeRemainingColumn(),
             TextColumn("{task.fields[metrics]}"),
             console=console,
-            disable=not console.is_terminal,
+            disable=silent or not console.is_terminal,
             transient=True,
         )
         self._unit = unit

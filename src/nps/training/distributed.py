@@ -1,0 +1,102 @@
+"""Several processes, one training: `torchrun --nproc-per-node N -m nps train …`.
+
+Each process takes its share of every batch; gradients and logged scalars are averaged in one
+collective a step. All the numbers of a model lie in one matrix (see `stack.py`), so there is
+nothing for `DistributedDataParallel`'s buckets and hooks to do, and the collective can be part of
+a captured step. Process 0 validates, logs and saves. Without torchrun everything here is a no-op.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from nps.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+def started_by_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextmanager
+def processes(device: torch.device) -> Iterator[torch.device]:
+    """Join the group that torchrun started, if any; the device that is this process's own."""
+    if not started_by_torchrun():
+        yield device
+        return
+    if device.type == "cuda":
+        local = int(os.environ["LOCAL_RANK"])
+        if local >= torch.cuda.device_count():
+            raise UserError(
+                f"torchrun started process {local} on this machine, which has "
+                f"{torch.cuda.device_count()} CUDA devices: at most one process a device"
+            )
+        device = torch.device("cuda", local)
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
+
+
+def active() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def share() -> tuple[int, int]:
+    """(rank, number of processes)."""
+    return (dist.get_rank(), dist.get_world_size()) if active() else (0, 1)
+
+
+def is_first() -> bool:
+    return share()[0] == 0
+
+
+def wait_for_all() -> None:
+    if active():
+        dist.barrier()
+
+
+def average(
+    gradient: Float[Tensor, "S width"], scalars: dict[str, Float[Tensor, "S"]]
+) -> tuple[Float[Tensor, "S width"], dict[str, Float[Tensor, "S"]]]:
+    """The mean over processes of a gradient and of logged scalars."""
+    if not active():
+        return gradient, scalars
+    together = torch.cat([gradient, *(x.unsqueeze(1).to(gradient) for x in scalars.values())], 1)
+    dist.all_reduce(together)
+    together /= dist.get_world_size()
+    means = together[:, gradient.shape[1] :].unbind(1)
+    return together[:, : gradient.shape[1]], dict(zip(scalars, means, strict=True))
+
+
+def batch_mean(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The mean over processes, with its gradient: for losses of a statistic of the whole batch.
+
+    `x` is a mean over this process's share of the batch.
+    """
+    if not active():
+        return x
+    from torch.distributed.nn.functional import all_reduce
+
+    total: Tensor = all_reduce(x)
+    return total / dist.get_world_size()
+
+
+def agree(number: int | None, device: torch.device) -> int | None:
+    """The largest number that any process brought, or None."""
+    if not active():
+        return number
+    told = torch.tensor([number or 0], device=device)
+    dist.all_reduce(told, dist.ReduceOp.MAX)
+    return int(told.item()) or None
