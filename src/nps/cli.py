@@ -184,6 +184,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     first, count, out = options.seed, options.seeds, options.out
     if count > 1 and distributed.active():
         raise UserError("--seeds: several processes train one seed together; nps sweep runs many")
+    distributed.require_even_shares(options.config.batch_size)
     folders = [out] if count == 1 else [out / f"seed-{first + i}" for i in range(count)]
     runs = {first + i: Run(folder) for i, folder in enumerate(folders)}
     settings = Settings(

@@ -33,7 +33,7 @@ class Result:
 
     @property
     def provenance(self) -> list[dict[str, Any]]:
-        return list(read_json(self.run.folder / "provenance.json"))
+        return self.run.provenance()
 
 
 def read_results(folder: Path) -> dict[str, list[Result]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -58,6 +58,14 @@ def share() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if active() else (0, 1)
 
 
+def require_even_shares(batch_size: int) -> None:
+    _, count = share()
+    if batch_size % count:
+        raise UserError(
+            f"batch_size: got {batch_size}, expected a multiple of the {count} processes"
+        )
+
+
 def is_first() -> bool:
     return share()[0] == 0
 
@@ -80,6 +88,22 @@ def average(
     return together[:, : gradient.shape[1]], dict(zip(scalars, means, strict=True))
 
 
+class _Sum(torch.autograd.Function):
+    """The sum over processes; its gradient sums what each of them makes of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total
+
+
 def batch_mean(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """The mean over processes, with its gradient: for losses of a statistic of the whole batch.
 
@@ -87,9 +111,7 @@ def batch_mean(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """
     if not active():
         return x
-    from torch.distributed.nn.functional import all_reduce
-
-    total: Tensor = all_reduce(x)
+    total: Tensor = _Sum.apply(x)
     return total / dist.get_world_size()
 
 

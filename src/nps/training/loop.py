@@ -106,11 +106,7 @@ def _steps_an_epoch(task: Task, config: TrainConfig) -> int:
             f"batch_size: got {config.batch_size}, expected at most the {task.examples} "
             "training examples"
         )
-    _, processes = distributed.share()
-    if config.batch_size % processes:
-        raise UserError(
-            f"batch_size: got {config.batch_size}, expected a multiple of the {processes} processes"
-        )
+    distributed.require_even_shares(config.batch_size)
     return task.examples // config.batch_size
 
 

@@ -64,6 +64,11 @@ class Run:
                     raise UserError(f"{place}: damaged, not JSON") from None
         return rows
 
+    def provenance(self) -> list[dict[str, Any]]:
+        """Where each sitting of the run came from."""
+        path = self.folder / "provenance.json"
+        return list(read_json(path)) if path.exists() else []
+
     # -- writing ------------------------------------------------------------------------------
 
     @contextmanager
@@ -112,9 +117,8 @@ class Run:
 
     def add_provenance(self, sitting: dict[str, Any]) -> None:
         path = self.folder / "provenance.json"
-        sittings = read_json(path) if path.exists() else []
         with told_in_one_line(f"cannot write {path}"):
-            write_json(path, [*sittings, sitting])
+            write_json(path, [*self.provenance(), sitting])
 
 
 def find_checkpoint(path: Path | str) -> tuple[Run, checkpoint.Checkpoint]:
