@@ -11,6 +11,7 @@ from nps.version import __version__
 
 if TYPE_CHECKING:
     from nps.experiments import load
+    from nps.rollouts import rollout
     from nps.rules import ConvRules, MLPRules, ParallelNPS, RuleSet, SequentialNPS, Trace
 
 _HOME = {
@@ -21,6 +22,7 @@ _HOME = {
     "MLPRules": "nps.rules",
     "ConvRules": "nps.rules",
     "load": "nps.experiments",
+    "rollout": "nps.rollouts",
 }
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Trace",
     "__version__",
     "load",
+    "rollout",
 ]
 
 

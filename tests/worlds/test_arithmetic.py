@@ -36,11 +36,3 @@ def test_seeded_and_spread():
     shares = torch.bincount(a.operation, minlength=4) / 4000
     assert (shares - 0.25).abs().max() < 0.04
     assert 0 <= a.before.min() < a.before.max() < 1
-
-
-def test_take_gives_the_same_examples_of_every_part():
-    data = demonstrate(10, 0)
-    index = torch.tensor([7, 2])
-    part = data.take(index)
-    assert torch.equal(part.before, data.before[index])
-    assert torch.equal(part.context, data.context[index])

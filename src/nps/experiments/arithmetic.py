@@ -130,18 +130,19 @@ class ArithmeticTask:
         if config.dropout_until is not None:
             left = (1.0 - batch.progress / config.dropout_until).clamp(min=0.0)
             model.layer.dropout = config.dropout * left
-        data = self.sets["train"].take(batch.index)
+        data = self.sets["train"]
+        before, after = data.before[batch.index], data.after[batch.index]
         noise = batch.noise.unflatten(-1, self._noise_shape)
-        predicted, trace = model(data.before, data.after, noise=noise)
-        error = (predicted - data.after).square().mean()
         if config.balance == 0.0:
-            return error, {}
+            return (model(before, after, noise=noise) - after).square().mean(), {}
+        predicted, trace = model(before, after, noise=noise, return_trace=True)
+        error = (predicted - after).square().mean()
         bonus = config.balance * use_entropy(trace) if exploring else 0.0
         return error - bonus, {"mse": error}
 
     def measure(self, model: CoordinateArithmetic, split: str = "validation") -> dict[str, Tensor]:
         data = self.sets[split]
-        predicted, trace = model(data.before, data.after)
+        predicted, trace = model(data.before, data.after, return_trace=True)
         primary, rule, context = what_fired(trace)
         error = (predicted - data.after).square().mean()
         return {"error": error, "primary": primary, "rule": rule, "context": context}
@@ -171,7 +172,7 @@ class ArithmeticTask:
     def read_rules(self, model: CoordinateArithmetic) -> list[dict[str, Any]]:
         """Every rule in words, fitted on the test points it was used for."""
         data = self.sets["test"]
-        _, trace = model(data.before, data.after)
+        _, trace = model(data.before, data.after, return_trace=True)
         primary, rule, context = what_fired(trace)
         example = torch.arange(len(rule), device=rule.device)
         readings = []

@@ -30,11 +30,13 @@ class CoordinateArithmetic(nn.Module):
         self,
         before: Float[Tensor, "B M 2"],
         after: Float[Tensor, "B M 2"],
+        *,
         noise: Tensor | torch.Generator | None = None,
-    ) -> tuple[Float[Tensor, "B M 2"], Trace]:
-        """Predicted points after the operation, and what fired."""
+        return_trace: bool = False,
+    ) -> Float[Tensor, "B M 2"] | tuple[Float[Tensor, "B M 2"], Trace]:
+        """Predicted points after the operation, and on request what fired."""
         demonstration = torch.cat([before, after], -1)
-        predicted, trace = self.layer(
-            before, selection=demonstration, noise=noise, return_trace=True
+        result: Tensor | tuple[Tensor, Trace] = self.layer(
+            before, selection=demonstration, noise=noise, return_trace=return_trace
         )
-        return predicted, trace
+        return result

@@ -23,7 +23,7 @@ import torch
 
 from nps.errors import RunFailed, UserError
 from nps.training import checkpoint, distributed, memory, provenance, rng
-from nps.training.capture import Captured
+from nps.capture import Captured
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import TrainConfig
 from nps.training.feed import Feed

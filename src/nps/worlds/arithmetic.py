@@ -30,9 +30,6 @@ class Demonstrations(NamedTuple):
     primary: Int[Tensor, "E"]
     context: Int[Tensor, "E"]
 
-    def take(self, index: Int[Tensor, "B"]) -> Demonstrations:
-        return Demonstrations(*(part[index] for part in self))
-
     def to(self, device: torch.device | str) -> Demonstrations:
         return Demonstrations(*(part.to(device) for part in self))
 

@@ -1,0 +1,59 @@
+"""Apply a transition many times: the long rollouts of world models.
+
+On CUDA the step is captured after its first applications and replayed, so that a rollout of a
+hundred steps costs a hundred launches, not a hundred times those of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nps.capture import Captured
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@torch.no_grad()
+def rollout(
+    transition: Callable[..., Tensor],
+    slots: Float[Tensor, "*batch M D"],
+    steps: int,
+    *inputs: Float[Tensor, "steps ..."],
+    capture: bool = True,
+) -> Float[Tensor, "steps *batch M D"]:
+    """The slots after each of `steps` applications of a transition, each fed the one before.
+
+    Args:
+        transition: `transition(slots, *inputs_of_the_step) -> slots`, e.g. a rule layer in
+            evaluation mode. With capture it must not read anything on the host; ours do not.
+        slots: where to begin.
+        steps: how often.
+        inputs: what else a step takes, a row for each: actions, for instance.
+        capture: on CUDA, replay the step as a graph.
+    """
+    if steps < 1:
+        raise ValueError(f"steps: got {steps}, expected at least 1")
+    for sequence in inputs:
+        if sequence.shape[:1] != (steps,):
+            raise ValueError(
+                f"inputs: got shape {tuple(sequence.shape)}, expected {steps} steps first"
+            )
+    state = slots.clone()
+    history = state.new_empty(steps, *state.shape)
+    now = torch.zeros(1, dtype=torch.long, device=slots.device)
+
+    def step() -> None:
+        taken = [sequence.index_select(0, now).squeeze(0) for sequence in inputs]
+        state.copy_(transition(state, *taken))
+        history.index_copy_(0, now, state.unsqueeze(0))
+        now.add_(1)
+
+    run = Captured(step) if capture and slots.is_cuda else step
+    for _ in range(steps):
+        run()
+    return history
