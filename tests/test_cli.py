@@ -70,6 +70,40 @@ def test_train_resume_eval_load(tmp_path):
     assert str(tmp_path) not in provenance[0]["device"]
 
 
+def test_seeds_become_runs_of_their_own(tmp_path):
+    train = ["train", "arithmetic", "--out", str(tmp_path / "runs"), "--epochs=2", *SMALL]
+    out, _ = call(*train, "--seeds=2")
+    assert out.count("trained, best validation score") == 2
+    _, err = call(*train, "--seeds=3", "--at-once=1")  # one more
+    assert err.count("complete, 20 steps") == 2
+    for seed in range(3):
+        alone = tmp_path / f"alone-{seed}"
+        call("train", "arithmetic", "--out", str(alone), "--epochs=2", f"--seed={seed}", *SMALL)
+        ours = call("eval", str(tmp_path / f"runs/seed-{seed}"))[0].splitlines()
+        theirs = call("eval", str(alone))[0].splitlines()
+        assert float(ours[0].split()[1]) == pytest.approx(float(theirs[0].split()[1]), rel=1e-4)
+        assert nps.load(tmp_path / f"runs/seed-{seed}").layer.rules.embedding.shape == (4, 12)
+    config = json.loads((tmp_path / "runs/seed-2/config.json").read_text())
+    assert config["seed"] == 2
+    assert "seeds: got 0" in call(*train, "--seeds=0", code=2)[1]
+    assert "at-once: got 0" in call(*train, "--at-once=0", code=2)[1]
+
+
+def test_a_stack_saves_on_sigterm_and_goes_on(tmp_path):
+    flags = ["train", "arithmetic", "--out", str(tmp_path), "--epochs=3000", "--seeds=2", *SMALL]
+    process = start(*flags)
+    logs = [tmp_path / f"seed-{s}/metrics.jsonl" for s in range(2)]
+    deadline = time.monotonic() + 60
+    while not all(log.exists() and log.stat().st_size for log in logs):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    steps = {path.name for path in tmp_path.glob("seed-*/checkpoints/step-*")}
+    assert len(steps) == 1  # both at the same step
+
+
 def test_tensorboard_logs_are_written_on_request(tmp_path):
     run = tmp_path / "run"
     call("train", "arithmetic", "--out", str(run), "--epochs=1", "--tensorboard", *SMALL)

@@ -16,7 +16,9 @@ def test_old_runs_load_and_compute_the_same(folder):
     expected = json.loads((folder / "expected.json").read_text())
     model = nps.load(folder)
     with torch.no_grad():
-        predicted, trace = model(torch.tensor(expected["before"]), torch.tensor(expected["after"]))
+        predicted, trace = model(
+            torch.tensor(expected["before"]), torch.tensor(expected["after"]), return_trace=True
+        )
     torch.testing.assert_close(predicted, torch.tensor(expected["predicted"]))
     assert trace.rule.tolist() == expected["rule"]
     assert trace.context.tolist() == expected["context"]

@@ -11,10 +11,10 @@ import sys
 import pytest
 import torch
 
+from nps.capture import WARM_UP, Captured
 from nps.errors import RunFailed
 from nps.experiments.arithmetic import PRESETS, ArithmeticTask
 from nps.training import checkpoint
-from nps.capture import WARM_UP, Captured
 from nps.training.feed import Feed
 from nps.training.loop import Settings, train
 from nps.training.run import Run

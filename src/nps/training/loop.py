@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
+from nps.capture import Captured
 from nps.errors import RunFailed, UserError
 from nps.training import checkpoint, distributed, memory, provenance, rng
-from nps.capture import Captured
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import TrainConfig
 from nps.training.feed import Feed
