@@ -108,10 +108,11 @@ class ArithmeticTask:
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         sizes = (config.train_examples, config.validation_examples, config.test_examples)
-        self.sets = {
-            split: demonstrate(size, rng.derive(config.data_seed, split), config.reading).to(device)
+        self.truth = {
+            split: demonstrate(size, rng.derive(config.data_seed, split), config.reading)
             for split, size in zip(("train", "validation", "test"), sizes, strict=True)
         }
+        self.sets = {split: data.to(device) for split, data in self.truth.items()}
         self.examples = config.train_examples
         self._noise_shape = make_layer(config).noise_shape(slots=POINTS)
         self.noise_size = math.prod(self._noise_shape)
@@ -148,7 +149,7 @@ class ArithmeticTask:
         return {"error": error, "primary": primary, "rule": rule, "context": context}
 
     def judge(self, measured: dict[str, Tensor], split: str = "validation") -> dict[str, Any]:
-        data = self.sets[split].to("cpu")
+        data = self.truth[split]
         table = usage_table(data.operation, measured["rule"], len(OPERATIONS), self.config.rules)
         error = measured["error"].item()
         return {
