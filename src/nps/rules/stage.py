@@ -62,8 +62,8 @@ def residual(slots: Tensor, primary: Tensor, update: Tensor, events: int) -> Ten
     primary = behind(primary, events)
     if torch.compiler.is_compiling():
         return _plain_residual(slots, primary, update)
-    changed: Tensor = Residual.apply(slots, primary, update)
-    return changed
+    new: Tensor = Residual.apply(slots, primary, update)
+    return new
 
 
 def _plain_residual(slots: Tensor, primary: Tensor, update: Tensor) -> Tensor:
@@ -76,10 +76,10 @@ def _plain_residual(slots: Tensor, primary: Tensor, update: Tensor) -> Tensor:
 def pick(
     choice: Float[Tensor, "*batch P M"], slots: Float[Tensor, "*batch M *slot"], events: int = 1
 ) -> Float[Tensor, "*batch P *slot"]:
-    """The chosen slots. A product with a one-hot matrix is exact, and sums nothing but zeros."""
+    """The chosen slots. A product with one-hot rows is exact: to one slot it adds but zeros."""
     with torch.autocast(slots.device.type, enabled=False):
-        picked = choice.to(slots.dtype) @ slots.flatten(-events)
-    return picked.unflatten(-1, slots.shape[-events:])
+        picked: Tensor = choice.to(slots.dtype) @ slots.flatten(-events)
+    return picked.reshape(*picked.shape[:-1], *slots.shape[-events:])
 
 
 def behind(x: Tensor, dims: int) -> Tensor:
