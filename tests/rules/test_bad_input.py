@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from nps import ConvRules, MLPRules, ParallelNPS, SequentialNPS
+from nps.rules.check import require_finite
 
 BOTH = pytest.mark.parametrize("kind", [SequentialNPS, ParallelNPS])
 NAN, INF = math.nan, math.inf
@@ -128,6 +129,13 @@ def test_wrong_call_argument(kind, case):
     name, call = WRONG_CALLS[case]
     layer = kind(4, 3)
     assert_refused(lambda: layer(**{"slots": SLOTS, **call}), name)
+
+
+def test_numbers_are_finite_one_by_one():
+    top = torch.finfo(torch.float32).max
+    require_finite("slots", torch.tensor([top, top, -top]))  # an infinite sum of finite numbers
+    with pytest.raises(ValueError, match=r"slots: got inf at index \(0,\)"):
+        require_finite("slots", torch.tensor([INF, -INF, 1.0]))
 
 
 @BOTH

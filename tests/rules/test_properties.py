@@ -481,6 +481,29 @@ def test_the_global_generator_is_the_default(kind):
     assert not torch.equal(drawn, layer(slots))
 
 
+@BOTH
+def test_a_schedule_may_hold_dropout_and_temperature_as_tensors(kind):
+    layer = make(kind, stages=2, dropout=0.35, temperature=0.7)
+    slots = torch.randn(20, 5, 6, requires_grad=True)
+    noise = torch.rand(layer.noise_shape(20, slots=5))
+
+    def run():
+        new = layer(slots, noise=noise)
+        return new, *torch.autograd.grad(new.square().sum(), [slots, *layer.parameters()])
+
+    expected = run()
+    layer.dropout, layer.temperature = torch.tensor(0.35), torch.tensor(0.7)
+    assert noise.shape == layer.noise_shape(20, slots=5)
+    for a, b in zip(run(), expected, strict=True):
+        torch.testing.assert_close(a, b)
+    layer.dropout = torch.tensor(0.0)  # is not looked at: its numbers are still drawn
+    assert noise.shape == layer.noise_shape(20, slots=5)
+    kept = layer(slots, noise=noise)
+    layer.dropout = 0.0
+    choices = layer.noise_shape(20, slots=5)[-1]
+    torch.testing.assert_close(kept, layer(slots, noise=noise[..., :choices]))
+
+
 def test_sequential_choices_follow_the_softmax_over_pairs():
     layer = make(SequentialNPS, num_rules=3)
     slots = torch.randn(4, 6) * 0.3

@@ -134,6 +134,41 @@ def test_stacked_models_equal_the_loop_over_them(kind, training):
 
 
 @BOTH
+def test_stacked_models_may_each_have_their_own_dropout_and_temperature(kind):
+    layer = make(kind, dropout=0.35)
+    slots = torch.randn(3, 7, 5, 6)
+    noise = torch.rand(3, *layer.noise_shape(7, slots=5))
+    dropout, temperature = torch.tensor([0.0, 0.35, 0.6]), torch.tensor([0.5, 1.0, 2.0])
+
+    def call(slots, noise, dropout, temperature):
+        layer.dropout, layer.temperature = dropout, temperature
+        return layer(slots, noise=noise)
+
+    new = vmap(call)(slots, noise, dropout, temperature)
+    grads = torch.autograd.grad(new.square().sum(), list(layer.parameters()))
+    alone = [call(*x) for x in zip(slots, noise, dropout, temperature, strict=True)]
+    torch.testing.assert_close(new, torch.stack(alone))
+    expected = torch.autograd.grad(torch.stack(alone).square().sum(), list(layer.parameters()))
+    for grad, its_grad in zip(grads, expected, strict=True):
+        torch.testing.assert_close(grad, its_grad, rtol=1e-4, atol=1e-5)
+
+
+@BOTH
+def test_compiled_stacked_models_have_the_same_gradients(kind):
+    layer = make(kind)
+    slots, noise = torch.randn(3, 7, 5, 6), torch.rand(3, *layer.noise_shape(7, slots=5))
+    stacked = vmap(lambda slots, noise: layer(slots, noise=noise))
+    compiled = torch.compile(stacked, fullgraph=True, backend="aot_eager")
+    ours, expected = (
+        torch.autograd.grad(f(slots, noise).square().sum(), list(layer.parameters()))
+        for f in (compiled, stacked)
+    )
+    for grad, its_grad in zip(ours, expected, strict=True):
+        assert (its_grad != 0).any()
+        torch.testing.assert_close(grad, its_grad, rtol=1e-4, atol=1e-5)
+
+
+@BOTH
 def test_gradients_per_sample(kind):
     layer = make(kind, stages=2)
     slots = torch.randn(4, 5, 6)

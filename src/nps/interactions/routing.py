@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from nps.rules.check import require_int
-from nps.rules.gumbel import hard_choice
-from nps.rules.layer import RuleLayer
+from nps.rules.layer import RuleLayer, StageNoise
 from nps.rules.projection import Query
-from nps.rules.stage import Choices, residual
+from nps.rules.stage import Choices, pick, residual
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -81,7 +80,7 @@ class Routing(RuleLayer):
         self.context_head = nn.Linear(width, m)
         self.rule_head = nn.Linear(width, len(self.rules))
 
-    def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
+    def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m,), (m,), (len(self.rules),)]
 
     def _stage(
@@ -90,7 +89,7 @@ class Routing(RuleLayer):
         features: Float[Tensor, "*batch M F"],
         embedding: Tensor,
         slot_mask: Tensor | None,
-        uniform: Tensor | None,
+        noise: StageNoise,
     ) -> tuple[Tensor, Choices]:
         m = self._router_shape[0]
         if features.shape[-2] != m or slot_mask is not None:
@@ -104,17 +103,13 @@ class Routing(RuleLayer):
         thought = self.router(features.flatten(-2))
         heads = (self.primary_head, self.context_head, self.rule_head)
         scores = [head(thought) for head in heads]
-        noises = self._take(uniform if self.noisy else None, m)
+        noises = noise.choices if self.noisy else [None, None, None]
         allowed = [None, None, self.rules.allowed()]
-        primary, context, rule = (
-            hard_choice(score, allowed=mask, uniform=noise, temperature=self.temperature)
-            for score, mask, noise in zip(scores, allowed, noises, strict=True)
-        )
+        primary, context, rule = map(self._choose, scores, allowed, noises)
         primary = primary * rule.detach().sum(-1, keepdim=True)  # no rule allowed, no primary slot
-        at_primary = primary.unsqueeze(-1).to(slots.dtype)
-        at_context = context.unsqueeze(-1).to(slots.dtype)
-        update = self._act((at_primary * slots).sum(-2), (at_context * slots).sum(-2), rule)
-        slots = residual(slots, primary, update.unsqueeze(-2), 1)
+        acting, seen = (pick(choice.unsqueeze(-2), slots) for choice in (primary, context))
+        update = self._act(acting, seen, rule.unsqueeze(-2))
+        slots = residual(slots, primary, update, 1)
         # The router's rule scores are the same whichever slot is primary.
         rule_scores = scores[2].unsqueeze(-2).expand(*scores[2].shape[:-1], m, -1)
         return slots, Choices(

@@ -80,8 +80,8 @@ class MLPRules(RuleSet):
         context: Float[Tensor, "T D"],
         choice: Float[Tensor, "T N"],
     ) -> Float[Tensor, "T D"]:
-        outputs = self.outputs(primary, context)
-        return (choice.t().unsqueeze(-1).to(outputs.dtype) * outputs).sum(0)
+        outputs = self.outputs(primary, context).transpose(0, 1)
+        return torch.bmm(choice.unsqueeze(1).to(outputs.dtype), outputs).squeeze(1)
 
     def outputs(
         self, primary: Float[Tensor, "T D"], context: Float[Tensor, "T D"]

@@ -6,18 +6,13 @@ q_{r,p} but its formula has the primary slot alone; so has ours.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch import nn
 
-from torch import Tensor, nn
-
-from nps.rules.projection import Projection, Query, match
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from nps.rules.projection import Projection, Query
 
 
 class Bind(nn.Module):
-    """Scores of every slot as the context of the given primary slots.
+    """W̃^q and W̃^k.
 
     With `query="mlp"` both sides get the small network: comparing a change with a slot's value
     needs the value's square on the key side.
@@ -27,8 +22,3 @@ class Bind(nn.Module):
         super().__init__()
         self.query = Projection(selection_dim, key_dim, query)
         self.key = Projection(selection_dim, key_dim, query)
-
-    def forward(
-        self, primary: Float[Tensor, "*batch P F"], features: Float[Tensor, "*batch M F"]
-    ) -> Float[Tensor, "*batch P M"]:
-        return match(self.query(primary), self.key(features))

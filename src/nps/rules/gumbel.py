@@ -8,7 +8,7 @@ in float32 at least, and its randomness comes in as uniform numbers that the cal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,11 +16,12 @@ from torch import Tensor
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-# Scores are clamped here so that infinities cannot meet and give NaN. What is not allowed lies far
-# below any clamped score, and both stay finite after division by the smallest temperature.
-SCORE_LIMIT = 1e20
+# What may be chosen stays above what may not, and after a division by the smallest temperature both
+# are still numbers. FAR takes the place of an infinity where two of them would meet and give NaN.
+LOWEST_ALLOWED = -1e20
 NOT_ALLOWED = -1e25
 MIN_TEMPERATURE = 1e-6
+FAR = 1e32
 
 
 def gumbel(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -30,12 +31,40 @@ def gumbel(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return -torch.log(-torch.log(inside))
 
 
+class OneHot(torch.autograd.Function):
+    """Forward: the one-hot argmax of the scores. Backward: as if it had been softmax(logits)."""
+
+    @staticmethod
+    def forward(scores: Tensor, logits: Tensor) -> Tensor:
+        return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        (logits,) = ctx.saved_tensors
+        soft = torch.softmax(logits.clamp(-FAR, FAR), -1)
+        return None, torch._softmax_backward_data(grad, soft, -1, soft.dtype)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None], *inputs: Tensor
+    ) -> tuple[Tensor, int]:
+        stacked = (
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(inputs, in_dims, strict=True)
+        )
+        return OneHot.apply(*stacked), 0
+
+
 def hard_choice(
     scores: Float[Tensor, "*batch N"],
     *,
     allowed: Bool[Tensor, "*batch N"] | None = None,
     uniform: Float[Tensor, "*batch N"] | None = None,
-    temperature: float = 1.0,
+    temperature: float | Tensor = 1.0,
 ) -> Float[Tensor, "*batch N"]:
     """One-hot choice over the last dimension with a straight-through gradient.
 
@@ -48,19 +77,27 @@ def hard_choice(
     Returns:
         Exactly 0 or 1 in every place, in float32 (float64 for float64 scores).
     """
-    logits = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    logits = logits.clamp(-SCORE_LIMIT, SCORE_LIMIT)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if uniform is not None:
-        logits = logits + gumbel(uniform)
+        scores = scores + gumbel(uniform)
     if allowed is not None:
-        logits = torch.where(allowed, logits, NOT_ALLOWED)
-    options = torch.arange(logits.shape[-1], device=logits.device)
-    chosen = logits.argmax(-1, keepdim=True) == options
-    if allowed is not None:
-        chosen = chosen & allowed
-    hard = chosen.to(logits.dtype)
-    if not torch.is_grad_enabled():
-        return hard
-    soft = torch.softmax(logits / temperature, -1)
+        scores = torch.where(allowed, scores.clamp(min=LOWEST_ALLOWED), NOT_ALLOWED)
+    logits = scores if _is_one(temperature) else scores / temperature
+    if torch.compiler.is_compiling():
+        choice = _plain_one_hot(scores.detach(), logits)
+    else:
+        choice = OneHot.apply(scores.detach(), logits)
+    return choice if allowed is None else torch.where(allowed, choice, 0.0)
+
+
+def _plain_one_hot(scores: Tensor, logits: Tensor) -> Tensor:
+    """`OneHot` for the compiler: it fuses this, and under vmap loses the gradient of the other."""
+    hard = torch.zeros_like(scores).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
+    soft = torch.softmax(logits.clamp(-FAR, FAR), -1)
     # In this order the bracket is exactly zero and the value stays exactly one-hot.
     return hard + (soft - soft.detach())
+
+
+def _is_one(temperature: float | Tensor) -> bool:
+    # A schedule's temperature lies on the device, where looking at it would stall.
+    return not isinstance(temperature, Tensor) and temperature == 1

@@ -8,8 +8,8 @@ eager, compiled, under vmap and after a resume; and a call draws once instead of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from nps.rules.check import (
     require_number,
     require_type,
 )
-from nps.rules.gumbel import MIN_TEMPERATURE
+from nps.rules.gumbel import MIN_TEMPERATURE, gumbel, hard_choice
 from nps.rules.projection import Query, exact
 from nps.rules.ruleset import RuleSet
 from nps.rules.select import Select, drop_scores
@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 
 Selection = Tensor | Callable[[Tensor], Tensor]
 Noise = Tensor | torch.Generator
+
+
+class StageNoise(NamedTuple):
+    """The noise of one stage: Gumbel for its choices, uniform for the dropout of scores."""
+
+    choices: Sequence[Tensor | None]
+    drop: Float[Tensor, "*batch M N"] | None
 
 
 class RuleLayer(nn.Module, ABC):
@@ -82,7 +89,8 @@ class RuleLayer(nn.Module, ABC):
         self.slot_dim = slot_dim
         self.selection_dim = selection_dim
         self.stages = stages
-        self.temperature = temperature
+        # A schedule may put a tensor on the device in place of these two; nothing looks at them.
+        self.temperature: float | Tensor = temperature
         self.dropout: float | Tensor = dropout
         self.self_context = self_context
         self.rules = rules
@@ -133,12 +141,12 @@ class RuleLayer(nn.Module, ABC):
         require_finite("slots", slots)
         batch, m = slots.shape[: -1 - events], slots.shape[-1 - events]
         uniform = self._uniform(noise, batch, m, slots.device) if self.training else None
+        draws = self._draws(uniform, m)
         embedding = self.rules.tensor("embedding")
         traces: list[Trace] = []
-        for stage in range(self.stages):
+        for draw in draws:
             features = self._features(slots, selection, slot_mask)
-            numbers = None if uniform is None else uniform.select(-2, stage)
-            slots, choices = self._stage(slots, features, embedding, slot_mask, numbers)
+            slots, choices = self._stage(slots, features, embedding, slot_mask, draw)
             if return_trace:
                 traces.append(choices.trace())
         if slot_mask is not None:
@@ -152,25 +160,26 @@ class RuleLayer(nn.Module, ABC):
         features: Tensor,
         embedding: Tensor,
         slot_mask: Tensor | None,
-        uniform: Tensor | None,
+        noise: StageNoise,
     ) -> tuple[Tensor, Choices]:
         """One stage: the new slots and what was chosen. Each algorithm is one of these."""
 
     # -- noise --------------------------------------------------------------------------------
 
     @abstractmethod
-    def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
-        """Shapes of one stage's uniform numbers, in the order the stage takes them."""
+    def _choices(self, m: int) -> list[tuple[int, ...]]:
+        """Shapes of one stage's choices, in the order the stage makes them."""
 
-    @property
-    def _drops(self) -> bool:
-        """Does dropout take part? A schedule's tensor counts: its value is not for the host."""
-        return isinstance(self.dropout, Tensor) or self.dropout > 0
+    def _noise_sizes(self, m: int) -> list[int]:
+        """How many uniform numbers each choice of a stage takes, and last its dropout."""
+        # A dropout that a schedule moves lies on the device: it is there, whatever its value.
+        drops = isinstance(self.dropout, Tensor) or self.dropout > 0
+        sizes = [torch.Size(shape).numel() for shape in self._choices(m)]
+        return [*sizes, m * len(self.rules) if drops else 0]
 
     def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
         """Shape of the uniform numbers that one training call on (..., slots, D) uses."""
-        size = sum(torch.Size(part).numel() for part in self._noise_parts(slots))
-        return (*batch, self.stages, size)
+        return (*batch, self.stages, sum(self._noise_sizes(slots)))
 
     def _uniform(
         self, noise: Noise | None, batch: tuple[int, ...], m: int, device: torch.device
@@ -184,23 +193,33 @@ class RuleLayer(nn.Module, ABC):
             require_type("noise", noise, torch.Generator, "a tensor or a torch.Generator")
         return torch.rand(shape, generator=noise, device=device)
 
-    def _take(self, uniform: Tensor | None, m: int) -> list[Tensor | None]:
-        """Split one stage's numbers into its parts; None where a part is empty or all are."""
-        parts = self._noise_parts(m)
+    def _draws(self, uniform: Tensor | None, m: int) -> list[StageNoise]:
+        """What each stage takes of the call's numbers. All become Gumbel noise at once."""
+        shapes = self._choices(m)
         if uniform is None:
-            return [None] * len(parts)
-        sizes = [torch.Size(part).numel() for part in parts]
-        split = zip(uniform.split(sizes, -1), parts, strict=True)
-        return [x.unflatten(-1, part) if x.shape[-1] else None for x, part in split]
+            return [StageNoise([None] * len(shapes), None)] * self.stages
+        *sizes, dropped = self._noise_sizes(m)
+        for_choices, for_dropout = uniform.split([sum(sizes), dropped], -1)
+        draws = []
+        for noise, drop in zip(gumbel(for_choices).unbind(-2), for_dropout.unbind(-2), strict=True):
+            parts = zip(noise.split(sizes, -1), shapes, strict=True)
+            choices = [part.unflatten(-1, shape) for part, shape in parts]
+            draws.append(StageNoise(choices, drop.unflatten(-1, (m, -1)) if dropped else None))
+        return draws
 
     # -- steps shared by both algorithms ------------------------------------------------------
 
-    def _score_rules(
-        self, features: Tensor, embedding: Tensor, drop: Tensor | None
-    ) -> tuple[Float[Tensor, "*batch M N"], Float[Tensor, "*batch M N"]]:
-        """Scores of every rule on every slot: as they are, and after dropout."""
-        scores = self.select(features, embedding)
-        return scores, scores if drop is None else drop_scores(scores, drop, self.dropout)
+    def _drop(self, scores: Float[Tensor, "*batch M N"], uniform: Tensor | None) -> Tensor:
+        return scores if uniform is None else drop_scores(scores, uniform, self.dropout)
+
+    def _choose(
+        self,
+        scores: Float[Tensor, "*batch X"],
+        allowed: Bool[Tensor, "*#batch X"] | None,
+        noise: Float[Tensor, "*batch X"] | None,
+    ) -> Float[Tensor, "*batch X"]:
+        noisy = scores if noise is None else scores + noise
+        return hard_choice(noisy, allowed=allowed, temperature=self.temperature)
 
     def _pairs_allowed(self, slot_mask: Tensor | None) -> Bool[Tensor, "*batch M N"] | None:
         """May rule i fire on slot m? None when everything may."""

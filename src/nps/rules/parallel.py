@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nps.rules.gumbel import hard_choice
-from nps.rules.layer import RuleLayer
-from nps.rules.projection import Projection, Query, match
-from nps.rules.stage import Choices, residual
+from nps.rules.layer import RuleLayer, StageNoise
+from nps.rules.projection import Projection, Query, match, project
+from nps.rules.stage import Choices, pick, residual
 
 
 class ParallelNPS(RuleLayer):
@@ -50,9 +49,8 @@ class ParallelNPS(RuleLayer):
         self.slot_key = Projection(self.selection_dim, key_dim, query)
         self.null_rule = nn.Parameter(torch.randn(key_dim))
 
-    def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
-        n = len(self.rules)
-        return [(m, 2), (m, n), (m, m), (m, n) if self._drops else (0,)]
+    def _choices(self, m: int) -> list[tuple[int, ...]]:
+        return [(m, 2), (m, len(self.rules)), (m, m)]
 
     def _stage(
         self,
@@ -60,43 +58,31 @@ class ParallelNPS(RuleLayer):
         features: Tensor,
         embedding: Tensor,
         slot_mask: Tensor | None,
-        uniform: Tensor | None,
+        noise: StageNoise,
     ) -> tuple[Tensor, Choices]:
         events = self.rules.event_dims
-        m = features.shape[-2]
-        bid_noise, rule_noise, context_noise, drop = self._take(uniform, m)
+        bid_noise, rule_noise, context_noise = noise.choices
+        slot_keys, queries, context_queries, context_keys = project(
+            features, self.slot_key, self.select.query, self.bind.query, self.bind.key
+        )
 
         # Step 2: the slots that the rules, jointly, win from the null rule.
         bidders = torch.stack([self.rules.joint_key(), self.null_rule.to(embedding.dtype)])
-        bids = match(self.slot_key(features), bidders)
-        won = hard_choice(bids, uniform=bid_noise, temperature=self.temperature)[..., 0]
+        won = self._choose(match(slot_keys, bidders), None, bid_noise)[..., 0]
 
         # Step 3: a rule for each of them.
-        scores, dropped = self._score_rules(features, embedding, drop)
+        scores = match(queries, self.select.key(embedding))
         allowed = self._pairs_allowed(slot_mask)
-        rule = hard_choice(
-            dropped,
-            allowed=None if allowed is None else allowed.expand_as(scores),
-            uniform=rule_noise,
-            temperature=self.temperature,
-        )
+        rule = self._choose(self._drop(scores, noise.drop), allowed, rule_noise)
         # Where no rule may fire (a masked slot, all rules disabled) the row is zero.
         primary = won if allowed is None else won * rule.detach().sum(-1)
 
         # Step 4: a context for each of them.
-        context_scores = self.bind(features, features)
-        allowed = self._context_allowed(slot_mask, m, slots.device)
-        context = hard_choice(
-            context_scores,
-            allowed=None if allowed is None else allowed.expand_as(context_scores),
-            uniform=context_noise,
-            temperature=self.temperature,
-        )
+        context_scores = match(context_queries, context_keys)
+        allowed = self._context_allowed(slot_mask, features.shape[-2], slots.device)
+        context = self._choose(context_scores, allowed, context_noise)
 
         # Step 5: all at once.
-        with torch.autocast(slots.device.type, enabled=False):
-            flat = slots.flatten(-events)
-            contexts = (context.to(slots.dtype) @ flat).reshape(slots.shape)
-        update = self._act(slots, contexts, rule)
+        update = self._act(slots, pick(context, slots, events), rule)
         slots = residual(slots, primary, update, events)
         return slots, Choices(primary, rule, context, scores, context_scores)

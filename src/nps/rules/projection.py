@@ -49,6 +49,19 @@ class Projection(nn.Module):
             return nn.functional.linear(x, self.out.weight.to(x.dtype))
 
 
+def project(
+    features: Float[Tensor, "*batch F"], *projections: Projection
+) -> list[Float[Tensor, "*batch key"]]:
+    """The same features through several projections, in one product if all are linear."""
+    if any(projection.hidden is not None for projection in projections):
+        return [projection(features) for projection in projections]
+    weights = [projection.out.weight for projection in projections]
+    with torch.autocast(features.device.type, enabled=False):
+        x = exact(features)
+        joint = nn.functional.linear(x, torch.cat(weights).to(x.dtype))
+    return list(joint.split([len(weight) for weight in weights], -1))
+
+
 def match(
     query: Float[Tensor, "*batch Q key"], key: Float[Tensor, "*batch P key"]
 ) -> Float[Tensor, "*batch Q P"]:

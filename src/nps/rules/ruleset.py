@@ -206,7 +206,9 @@ class RuleSet(nn.Module, ABC):
 
     def joint_key(self) -> Float[Tensor, "key"]:
         """R_a = Concatenate(R_1 … R_N) W^{R_a}: the rules' joint bid against the null rule."""
-        return self._shares().sum(0) + self.retired
+        concatenated, matrix = self.tensor("embedding"), self.tensor("applicability")
+        with torch.autocast(concatenated.device.type, enabled=False):
+            return torch.addmv(self.retired, matrix.flatten(0, 1).t(), concatenated.flatten())
 
     def _shares(self) -> Float[Tensor, "N key"]:
         # A concatenation times a matrix is the sum over rules of embedding times its own block.

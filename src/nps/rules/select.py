@@ -11,24 +11,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from nps.rules.projection import Projection, Query, match
+from nps.rules.projection import Projection, Query
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 
 class Select(nn.Module):
-    """Scores of every rule on every slot."""
+    """W^q and W^k."""
 
     def __init__(self, selection_dim: int, rule_dim: int, key_dim: int, query: Query) -> None:
         super().__init__()
         self.query = Projection(selection_dim, key_dim, query)
         self.key = Projection(rule_dim, key_dim)
-
-    def forward(
-        self, features: Float[Tensor, "*batch M F"], embedding: Float[Tensor, "N rule"]
-    ) -> Float[Tensor, "*batch M N"]:
-        return match(self.query(features), self.key(embedding))
 
 
 def drop_scores(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from nps.rules.gumbel import hard_choice
-from nps.rules.layer import RuleLayer
-from nps.rules.stage import Choices, behind, residual
+from nps.rules.layer import RuleLayer, StageNoise
+from nps.rules.projection import match, project
+from nps.rules.stage import Choices, pick, residual
 
 
 class SequentialNPS(RuleLayer):
@@ -46,9 +46,8 @@ class SequentialNPS(RuleLayer):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
-    def _noise_parts(self, m: int) -> list[tuple[int, ...]]:
-        n = len(self.rules)
-        return [(m * n,), (1, m), (m, n) if self._drops else (0,)]
+    def _choices(self, m: int) -> list[tuple[int, ...]]:
+        return [(m * len(self.rules),), (1, m)]
 
     def _stage(
         self,
@@ -56,40 +55,34 @@ class SequentialNPS(RuleLayer):
         features: Tensor,
         embedding: Tensor,
         slot_mask: Tensor | None,
-        uniform: Tensor | None,
+        noise: StageNoise,
     ) -> tuple[Tensor, Choices]:
         events = self.rules.event_dims
         m, n = features.shape[-2], len(self.rules)
-        pair_noise, context_noise, drop = self._take(uniform, m)
+        pair_noise, context_noise = noise.choices
+        queries, keys = project(features, self.select.query, self.bind.key)
 
         # Step 2: one (slot, rule) pair among M·N.
-        scores, dropped = self._score_rules(features, embedding, drop)
+        scores = match(queries, self.select.key(embedding))
         allowed = self._pairs_allowed(slot_mask)
-        pair = hard_choice(
-            dropped.flatten(-2),
-            allowed=None if allowed is None else allowed.expand_as(scores).flatten(-2),
-            uniform=pair_noise,
-            temperature=self.temperature,
+        pair = self._choose(
+            self._drop(scores, noise.drop).flatten(-2),
+            None if allowed is None else allowed.expand_as(scores).flatten(-2),
+            pair_noise,
         ).unflatten(-1, (m, n))
         primary, rule = pair.sum(-1), pair.sum(-2)
 
         # Step 3: one context for the primary slot.
-        own = (primary.unsqueeze(-1) * features).sum(-2, keepdim=True)
-        context_scores = self.bind(own, features)
+        at_primary = primary.unsqueeze(-2)
+        own = pick(at_primary, features)
+        context_scores = match(self.bind.query(own), keys)
         allowed = self._context_allowed(slot_mask, m, slots.device)
         if allowed is not None:  # the primary slot's row
             allowed = ((primary.detach() > 0).unsqueeze(-1) & allowed).any(-2, keepdim=True)
-        context = hard_choice(
-            context_scores,
-            allowed=allowed,
-            uniform=context_noise,
-            temperature=self.temperature,
-        )
+        context = self._choose(context_scores, allowed, context_noise)
 
         # Step 4: the chosen rule reads both slots and changes the primary slot alone.
-        axis = -1 - events
-        at_primary = behind(primary, events).to(slots.dtype)
-        at_context = behind(context.squeeze(-2), events).to(slots.dtype)
-        update = self._act((at_primary * slots).sum(axis), (at_context * slots).sum(axis), rule)
-        slots = residual(slots, primary, update.unsqueeze(axis), events)
+        acting = own if features is slots else pick(at_primary, slots, events)
+        update = self._act(acting, pick(context, slots, events), rule.unsqueeze(-2))
+        slots = residual(slots, primary, update, events)
         return slots, Choices(primary, rule.unsqueeze(-2), context, scores, context_scores)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,15 +32,54 @@ class Choices(NamedTuple):
         )
 
 
+class Residual(torch.autograd.Function):
+    """Forward: primary slots get the update. Backward: of slots + primary · update."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(slots: Tensor, primary: Tensor, update: Tensor) -> Tensor:
+        return torch.where(primary > 0, slots + update.to(slots.dtype), slots)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        primary, update = ctx.saved_tensors
+        to_primary = (grad * update).sum_to_size(primary.shape)
+        to_update = (grad * primary).sum_to_size(update.shape)
+        return grad, to_primary.to(primary.dtype), to_update.to(update.dtype)
+
+
 def residual(slots: Tensor, primary: Tensor, update: Tensor, events: int) -> Tensor:
     """slots + primary · update, where slots that are not primary come back bit for bit.
 
     Adding 0 · update would turn -0.0 into 0.0, and an overflow of the update into NaN everywhere.
     The gradient to `primary` is that of the plain formula for every slot, primary or not.
     """
-    change = (behind(primary, events) * update).to(slots.dtype)
-    still = slots - (change.detach() - change) if torch.is_grad_enabled() else slots
-    return torch.where(behind(primary.detach() > 0, events), slots + change, still)
+    primary = behind(primary, events)
+    if torch.compiler.is_compiling():
+        return _plain_residual(slots, primary, update)
+    new: Tensor = Residual.apply(slots, primary, update)
+    return new
+
+
+def _plain_residual(slots: Tensor, primary: Tensor, update: Tensor) -> Tensor:
+    """`Residual` for the compiler: it fuses this, and under vmap loses the other's gradient."""
+    change = (primary * update).to(slots.dtype)
+    still = slots - (change.detach() - change)
+    return torch.where(primary.detach() > 0, slots + change, still)
+
+
+def pick(
+    choice: Float[Tensor, "*batch P M"], slots: Float[Tensor, "*batch M *slot"], events: int = 1
+) -> Float[Tensor, "*batch P *slot"]:
+    """The chosen slots. A product with one-hot rows is exact: to one slot it adds but zeros."""
+    with torch.autocast(slots.device.type, enabled=False):
+        picked: Tensor = choice.to(slots.dtype) @ slots.flatten(-events)
+    return picked.reshape(*picked.shape[:-1], *slots.shape[-events:])
 
 
 def behind(x: Tensor, dims: int) -> Tensor:

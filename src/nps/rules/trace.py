@@ -35,6 +35,8 @@ class Trace(NamedTuple):
     @classmethod
     def of_stages(cls, stages: list[Trace], batch_dims: int) -> Trace:
         """Put the records of K stages behind each other, after the batch dimensions."""
+        if len(stages) == 1:  # nothing to copy
+            return cls(*(part.unsqueeze(batch_dims) for part in stages[0]))
         return cls(*(torch.stack(parts, batch_dims) for parts in zip(*stages, strict=True)))
 
 
