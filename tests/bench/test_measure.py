@@ -138,6 +138,8 @@ def test_goals_are_judged():
     speed, flat = goals("cpu")[0], goals("cpu")[-1]
     rows = [row(speed.case, ms=2.0), row(speed.over, ms=60.0)]
     assert speed.measured(rows) == (30.0, "")
+    best = [row(speed.case, ms=2.0, ms_least=1.0), row(speed.over, ms=60.0, ms_least=50.0)]
+    assert speed.measured(best, least=True) == (50.0, "")
     assert speed.met(30.0)
     assert not speed.met(24.9)
     assert flat.met(1.5)

@@ -40,9 +40,10 @@ def count(call: Callable[[], Any], device: torch.device) -> Counts:
 def peak_memory(call: Callable[[], Any], device: torch.device) -> int:
     """Asked of the allocator on CUDA; on the CPU, which has none to ask, of every operation."""
     if device.type != "cuda":
-        with Counter() as operations:
+        counter = Counter()
+        with counter:
             call()
-        return operations.peak_bytes
+        return counter.peak_bytes
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nps.bench.cases import MODELS, WORKS, Axis
+from nps.bench.cases import AXES, MODELS, WORKS, Axis
 from nps.bench.report import Bench, on_axis
 from nps.inspect.figures import png
 
@@ -57,11 +57,7 @@ def time_over(bench: Bench, axis: Axis) -> bytes | None:
         panel.grid(alpha=0.3, which="both")
     panels[0].set_ylabel(f"milliseconds ({bench.device}, {mode})")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
-    fixed = {"batch": "batch", "slots": "slots", "rules": "rules"}
-    at = ", ".join(
-        f"{value} {fixed[name]}"
-        for name, value in zip(fixed, bench.centre, strict=True)
-        if name != axis
-    )
+    middle = dict(zip(AXES, bench.centre, strict=True))
+    at = ", ".join(f"{name} {value}" for name, value in middle.items() if name != axis)
     figure.suptitle(f"Time over {axis} ({at})", fontsize=11)
     return png(figure)

@@ -27,17 +27,17 @@ class Goal:
     at_least: bool
     unit: str
 
-    def measured(self, rows: Sequence[Row]) -> tuple[float | None, str]:
-        """The number, or None and why there is none."""
-        found = {_case(row): row for row in rows if row.section == "goals"}
+    def measured(self, rows: Sequence[Row], *, least: bool = False) -> tuple[float | None, str]:
+        """The number, from median times or from the fastest rounds; or None and why."""
+        found = {row.case: row for row in rows if row.section == "goals"}
         times = []
-        for case in (self.case, self.over):
-            row = None if case is None else found.get(case)
-            if case is not None and (row is None or row.ms is None):
+        for case in (self.case, *([] if self.over is None else [self.over])):
+            row = found.get(case)
+            time = None if row is None else row.ms_least if least else row.ms
+            if time is None:
                 why = "not measured" if row is None else row.skipped
                 return None, f"{MODELS[case.model].label}: {why}"
-            if row is not None and row.ms is not None:
-                times.append(row.ms)
+            times.append(time)
         return (times[0] if self.over is None else times[1] / times[0]), ""
 
     def met(self, value: float) -> bool | None:
@@ -78,8 +78,9 @@ def goal_groups(device: str) -> list[Group]:
     return [Group("goals", tuple(cases), BUDGET) for cases in together.values()]
 
 
-def _case(row: Row) -> Case:
-    return Case(row.model, row.work, row.mode, row.batch, row.slots, row.rules)
+def _text(case: Case) -> str:
+    size = f"B={case.batch} M={case.slots} N={case.rules}"
+    return f"{MODELS[case.model].label} {case.work}, {size}"
 
 
 def _at(model: str, work: Work, mode: Mode, size: tuple[int, int, int]) -> Case:
@@ -88,12 +89,12 @@ def _at(model: str, work: Work, mode: Mode, size: tuple[int, int, int]) -> Case:
 
 def _time(model: str, mode: Mode, size: tuple[int, int, int], bound: float) -> Goal:
     case = _at(model, "step", mode, size)
-    return Goal(f"{case}", case, None, bound, at_least=False, unit="ms")
+    return Goal(_text(case), case, None, bound, at_least=False, unit="ms")
 
 
 def _faster(than: str, mode: Mode, size: tuple[int, int, int], bound: float | None) -> Goal:
     case = _at("sequential", "step", mode, size)
-    text = f"{case}: faster than {MODELS[than].label}"
+    text = f"{_text(case)}, against {MODELS[than].label}"
     return Goal(text, case, _at(than, "step", mode, size), bound, at_least=True, unit="×")
 
 
@@ -102,6 +103,6 @@ def _flat(mode: Mode) -> list[Goal]:
     found = []
     for model in ("sequential", "parallel"):
         few, many = (_at(model, "forward", mode, (1024, 5, n)) for n in (4, 64))
-        text = f"{few}: slower with N=64"
+        text = f"{_text(few)}, with N=64"
         found.append(Goal(text, few, many, 1.5, at_least=False, unit="×"))
     return found

@@ -50,6 +50,10 @@ class Row:
     distance: float | None = None
     """Time over floor."""
 
+    @property
+    def case(self) -> Case:
+        return Case(self.model, self.work, self.mode, self.batch, self.slots, self.rules)
+
 
 def measure(
     groups: Sequence[Group],

@@ -38,7 +38,7 @@ def burst(call: Call, count: int, device: torch.device) -> float:
             call()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) / 1e3 / count
+        return float(begin.elapsed_time(end)) / 1e3 / count
     begun = time.perf_counter()
     for _ in range(count):
         call()

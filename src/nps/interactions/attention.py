@@ -36,7 +36,7 @@ class Attention(nn.Module):
     def forward(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M D"]:
         check_slots(slots, self.slot_dim)
         flat = slots.reshape(-1, *slots.shape[-2:])
-        heard, _ = self.attention(flat, flat, flat, need_weights=False)
+        heard: Tensor = self.attention(flat, flat, flat, need_weights=False)[0]
         return slots + heard.reshape(slots.shape)
 
 

@@ -7,7 +7,7 @@ M·(M-1) edges, each through an MLP of width 512, where a stage of NPS runs one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -77,12 +77,14 @@ class GNN(nn.Module):
         return messages
 
     def _lean_messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
-        first, _, middle, norm, _, last = self.edge
+        layers: Any = self.edge  # a Sequential does not tell what it holds
+        first, _, middle, norm, _, last = layers
         own, other = first.weight.split(self.slot_dim, -1)
         receiver = F.linear(slots, own, first.bias).unsqueeze(-2)
         sender = F.linear(slots, other).unsqueeze(-3)
         hidden = norm(middle(without_diagonal(receiver + sender).relu())).relu().sum(-2)
-        return F.linear(hidden, last.weight) + (slots.shape[-2] - 1) * last.bias
+        messages: Tensor = F.linear(hidden, last.weight) + (slots.shape[-2] - 1) * last.bias
+        return messages
 
     def _check_action(self, action: Tensor | None, slots: Tensor) -> None:
         if action is None:
@@ -106,7 +108,8 @@ def without_diagonal(pairs: Float[Tensor, "*batch M M F"]) -> Float[Tensor, "*ba
     """
     m = pairs.shape[-2]
     rest = pairs.flatten(-3, -2)[..., 1:, :].unflatten(-2, (m - 1, m + 1))[..., :-1, :]
-    return rest.flatten(-3, -2).unflatten(-2, (m, m - 1))
+    rows: Tensor = rest.flatten(-3, -2).unflatten(-2, (m, m - 1))
+    return rows
 
 
 def _mlp(size_in: int, hidden: int, size_out: int) -> nn.Sequential:
