@@ -41,7 +41,7 @@ def peak_memory(call: Callable[[], Any], device: torch.device) -> int:
     """Asked of the allocator on CUDA; on the CPU, which has none to ask, of every operation."""
     if device.type != "cuda":
         counter = Counter()
-        with counter:
+        with _spelled_out(), counter:
             call()
         return counter.peak_bytes
     torch.cuda.synchronize(device)
