@@ -41,6 +41,7 @@ BELOW = {
     "inspect": {"rules", "metrics"},
     "training": {"rules"},
     "experiments": {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"},
+    "bench": {"rules", "interactions", "inspect", "training", "experiments"},
 }
 
 

@@ -1,4 +1,4 @@
-"""The command line: `nps run | train | eval | table | presets`.
+"""The command line: `nps run | train | eval | table | presets | bench`.
 
 Mistakes are one line and exit code 2; a run that cannot go on is one line and exit code 1; a run
 that was asked to stop has saved and exits 143 (SIGTERM) or 130 (Ctrl-C).
@@ -31,6 +31,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps eval RUN             test a trained model
   nps table RESULTS        the results table of a folder of runs
   nps presets              the presets there are
+  nps bench                time the layers against GNN and attention, and against the machine
 
   nps COMMAND --help       flags and examples
 
@@ -316,6 +317,36 @@ def presets(args: Sequence[str]) -> None:
             print(f"  {name:28} {preset.about}")
 
 
+# -- nps bench -------------------------------------------------------------------------------------
+
+
+def bench(args: Sequence[str]) -> None:
+    """Time NPS, GNN and attention side by side, and count what each of them takes.
+
+    Every size is measured in alternating rounds, so that noise hits all models alike. Written are
+    bench-DEVICE.json and, with the extra `plots`, figures of time over slots and over rules.
+
+    Examples:
+      nps bench --quick
+      nps bench --device cuda --out results/bench
+      nps bench --only goals
+      nps bench --only slots --slots 2 5 10 --works step --models sequential gnn-512
+      nps bench --table results/bench/bench-cpu.json
+    """
+    from nps.bench import command
+    from nps.bench.report import read, report
+
+    options = parse(command.BenchArgs, args, prog="nps bench", about=_about(bench))
+    if options.table is not None:
+        report(read(options.table)).show(Console())
+        return
+    _device(options.device)
+    measured = command.run(options)
+    paths = command.write(measured, options.out)
+    report(measured).show(Console())
+    print("\nWritten: " + ", ".join(map(str, paths)))
+
+
 # -- shared ----------------------------------------------------------------------------------------
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
@@ -324,6 +355,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "eval": evaluate,
     "table": table,
     "presets": presets,
+    "bench": bench,
 }
 
 

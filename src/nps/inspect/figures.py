@@ -48,10 +48,10 @@ def usage_over_training(
             if column == 0:
                 axis.set_ylabel(f"{name}\nshare of uses")
     axes[0, -1].legend(loc="center right", fontsize=8)
-    return _png(figure)
+    return png(figure)
 
 
-def _png(figure: Any) -> bytes:
+def png(figure: Any) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()

@@ -1,0 +1,163 @@
+"""`nps bench`: from flags to groups, from groups to tables, JSON and figures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from nps.bench.cases import (
+    AXES,
+    MODELS,
+    MODES,
+    QUICK_MODELS,
+    WORKS,
+    Axis,
+    Grid,
+    Group,
+    Mode,
+    Work,
+    once,
+    sweep,
+)
+from nps.bench.figures import time_over
+from nps.bench.floor import Machine, probe
+from nps.bench.goals import goal_groups
+from nps.bench.measure import measure, with_floor
+from nps.bench.report import Bench
+from nps.errors import UserError, nearest
+from nps.inspect import figures
+from nps.training.files import replace_file, told_in_one_line, write_json
+from nps.training.progress import ProgressLine
+from nps.training.provenance import describe
+
+Section = Literal["centre", "slots", "rules", "batch", "goals"]
+SECTIONS: tuple[Section, ...] = ("centre", "slots", "rules", "batch", "goals")
+DRAWN: tuple[Axis, ...] = ("slots", "rules")
+
+
+@dataclass(frozen=True)
+class BenchArgs:
+    device: Literal["cpu", "cuda"] = "cpu"
+    """cpu or cuda."""
+    out: Path = Path("results/bench")
+    """Folder for bench-DEVICE.json and the figures."""
+    only: tuple[Section, ...] = ()
+    """Some sections: all models at the centre, over one axis, or the goals (default: all)."""
+    works: tuple[Work, ...] = ()
+    """forward, step (forward and backward), rollout (default: all; with --quick the first two)."""
+    modes: tuple[Mode, ...] = ()
+    """How layers run. Default: eager, on CUDA captured as well, and all modes at the centre."""
+    models: tuple[str, ...] = ()
+    """Only these models; ratios need gnn-512 among them."""
+    batch: tuple[int, ...] = ()
+    """Batch sizes; the first is the centre if the usual centre is not among them."""
+    slots: tuple[int, ...] = ()
+    """Numbers of slots, likewise."""
+    rules: tuple[int, ...] = ()
+    """Numbers of rules, likewise."""
+    quick: bool = False
+    """Some models and a handful of sizes, no compilation, no goals."""
+    threads: int | None = None
+    """CPU threads (default: 2 on the CPU)."""
+    rounds: int = 7
+    """Alternating rounds; the median counts."""
+    budget: float = 2.0
+    """Seconds a call may take; slower cases are left out, and told."""
+    table: Path | None = None
+    """Measure nothing; show the tables of this bench-DEVICE.json."""
+
+    def __post_init__(self) -> None:
+        for name in AXES:
+            for value in getattr(self, name):
+                _at_least_1(f"--{name}", value)
+        _at_least_1("--rounds", self.rounds)
+        _at_least_1("--threads", 1 if self.threads is None else self.threads)
+        if not self.budget > 0:
+            raise UserError(f"--budget: got {self.budget:g}, expected more than 0")
+        for model in self.models:
+            if model not in MODELS:
+                raise UserError(f"--models: unknown {model!r}{nearest(model, MODELS)}")
+        for mode in self.modes:
+            if mode.endswith("captured") and self.device != "cuda":
+                raise UserError(f"--modes {mode}: CUDA graphs need --device cuda")
+
+
+def _at_least_1(flag: str, value: int) -> None:
+    if value < 1:
+        raise UserError(f"{flag}: got {value}, expected at least 1")
+
+
+def plan(args: BenchArgs) -> tuple[Grid, list[Group]]:
+    """What is measured, in order."""
+    cuda = args.device == "cuda"
+    grid = Grid((0, 0, 0), args.batch, args.slots, args.rules).of(args.device, args.quick)
+    models = args.models or (QUICK_MODELS if args.quick else tuple(MODELS))
+    works = args.works or (WORKS[:2] if args.quick else WORKS)
+    usual: tuple[Mode, ...] = ("eager", "captured") if cuda else ("eager",)
+    everything = MODES if cuda else MODES[:2]
+    groups: list[Group] = []
+    for section in args.only or SECTIONS[: 4 if args.quick else 5]:
+        if section == "goals":
+            groups += goal_groups(args.device)
+        else:
+            at_centre = usual if args.quick or section != "centre" else everything
+            modes = args.modes or at_centre
+            groups += sweep(section, grid, models, works, modes, args.budget)
+    return grid, once(groups)
+
+
+def run(args: BenchArgs) -> Bench:
+    """Measure. Nothing is written."""
+    device = torch.device(args.device)
+    grid, groups = plan(args)
+    cases = sum(len(group.cases) for group in groups)
+    with _settings(args.threads or (2 if args.device == "cpu" else None)):
+        environment = {**describe(device), "tf32": False, "rounds": args.rounds}
+        with ProgressLine("measuring", cases, 0, "cases") as line:
+            # The best of before and after: a peak that a busy moment hid would flatter the layers.
+            before = probe(device)
+            rows = measure(groups, device, args.rounds, line.update)
+            machine = _best(before, probe(device))
+    rows = [with_floor(row, machine) for row in rows]
+    return Bench(args.device, grid.centre, environment, machine, rows)
+
+
+def write(bench: Bench, folder: Path) -> list[Path]:
+    """The JSON file and, with matplotlib, the figures that have enough sizes."""
+    paths = [folder / f"bench-{bench.device}.json"]
+    with told_in_one_line(f"cannot write into {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(paths[0], bench.to_json())
+        for axis in DRAWN if figures.available() else ():
+            image = time_over(bench, axis)
+            if image is not None:
+                paths.append(folder / f"{bench.device}-time-over-{axis}.png")
+                replace_file(paths[-1], image)
+    return paths
+
+
+def _best(a: Machine, b: Machine) -> Machine:
+    launches = [m.launch_seconds for m in (a, b) if m.launch_seconds is not None]
+    return Machine(
+        max(a.flops_per_second, b.flops_per_second),
+        max(a.bytes_per_second, b.bytes_per_second),
+        min(launches, default=None),
+    )
+
+
+@contextlib.contextmanager
+def _settings(threads: int | None) -> Iterator[None]:
+    """Threads and exact float32 products for the time of the bench."""
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_num_threads(threads or before[0])
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.set_float32_matmul_precision(before[1])

@@ -1,0 +1,123 @@
+"""The graph neural network that NPS replaces in world models: the transition of C-SWM.
+
+Every slot hears from every other one. Kipf et al., "Contrastive Learning of Structured World
+Models" (2020), is the baseline of the paper's sections on world models (blocks, Atari). Dense:
+M·(M-1) edges, each through an MLP of width 512, where a stage of NPS runs one rule on one pair.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nps.interactions.check import check_slots
+from nps.rules.check import require_finite, require_int, require_type
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class GNN(nn.Module):
+    r"""One round of messages between all pairs of slots, then a residual update:
+
+    .. math::
+        e_{ij} &= f_{edge}([V_i, V_j]), \qquad i \neq j \\
+        V_i &\leftarrow V_i + f_{node}([V_i, a_i, \textstyle\sum_j e_{ij}])
+
+    Both networks are Linear, ReLU, Linear, LayerNorm, ReLU, Linear. Their first and last layers are
+    linear on either side of the edges, so they can be moved off them: W [V_i, V_j] is a sum of two
+    products on slots, and a sum of messages W h_ij + b is one product with the sum of h_ij. Only
+    the middle layer is left on the edges: the same function up to rounding, in half the time.
+
+    Args:
+        slot_dim: D, size of a slot.
+        hidden_dim: width of both networks and size of a message (C-SWM: 512).
+        action_dim: A, size of the action given to each slot; 0 without actions.
+        lean: keep the outer layers off the edges; False computes them as C-SWM writes them.
+
+    Shapes: slots (..., M, D), action (..., M, A) -> (..., M, D).
+    """
+
+    def __init__(
+        self, slot_dim: int, *, hidden_dim: int = 512, action_dim: int = 0, lean: bool = True
+    ) -> None:
+        super().__init__()
+        require_int("slot_dim", slot_dim, at_least=1)
+        require_int("hidden_dim", hidden_dim, at_least=1)
+        require_int("action_dim", action_dim, at_least=0)
+        require_type("lean", lean, bool, "True or False")
+        self.slot_dim = slot_dim
+        self.hidden_dim = hidden_dim
+        self.action_dim = action_dim
+        self.lean = lean
+        self.edge = _mlp(2 * slot_dim, hidden_dim, hidden_dim)
+        self.node = _mlp(slot_dim + action_dim + hidden_dim, hidden_dim, slot_dim)
+
+    def extra_repr(self) -> str:
+        return f"{self.slot_dim}, hidden_dim={self.hidden_dim}, action_dim={self.action_dim}"
+
+    def forward(
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        action: Float[Tensor, "*batch M A"] | None = None,
+    ) -> Float[Tensor, "*batch M D"]:
+        check_slots(slots, self.slot_dim)
+        self._check_action(action, slots)
+        messages = self._lean_messages(slots) if self.lean else self._messages(slots)
+        seen = [slots, messages] if action is None else [slots, action, messages]
+        change: Tensor = self.node(torch.cat(seen, -1))
+        return slots + change
+
+    def _messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
+        pairs = torch.broadcast_tensors(slots.unsqueeze(-2), slots.unsqueeze(-3))
+        messages: Tensor = self.edge(without_diagonal(torch.cat(pairs, -1))).sum(-2)
+        return messages
+
+    def _lean_messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
+        layers: Any = self.edge  # a Sequential does not tell what it holds
+        first, _, middle, norm, _, last = layers
+        own, other = first.weight.split(self.slot_dim, -1)
+        receiver = F.linear(slots, own, first.bias).unsqueeze(-2)
+        sender = F.linear(slots, other).unsqueeze(-3)
+        hidden = norm(middle(without_diagonal(receiver + sender).relu())).relu().sum(-2)
+        messages: Tensor = F.linear(hidden, last.weight) + (slots.shape[-2] - 1) * last.bias
+        return messages
+
+    def _check_action(self, action: Tensor | None, slots: Tensor) -> None:
+        if action is None:
+            if self.action_dim:
+                raise ValueError(f"action: got None, expected (..., M, {self.action_dim})")
+            return
+        require_type("action", action, Tensor, "a tensor")
+        expected = (*slots.shape[:-1], self.action_dim)
+        if not self.action_dim or tuple(action.shape) != expected:
+            what = expected if self.action_dim else "none (action_dim = 0)"
+            raise ValueError(f"action: got shape {tuple(action.shape)}, expected {what}")
+        if action.dtype != slots.dtype:
+            raise ValueError(f"action: got {action.dtype}, expected {slots.dtype} as the slots")
+        require_finite("action", action)
+
+
+def without_diagonal(pairs: Float[Tensor, "*batch M M F"]) -> Float[Tensor, "*batch M M-1 F"]:
+    """Row i without its i-th entry, by slicing alone: no index tensor, no scatter in the backward.
+
+    Behind the first entry of the flat table, every (M+1)-th is one of the diagonal.
+    """
+    m = pairs.shape[-2]
+    rest = pairs.flatten(-3, -2)[..., 1:, :].unflatten(-2, (m - 1, m + 1))[..., :-1, :]
+    rows: Tensor = rest.flatten(-3, -2).unflatten(-2, (m, m - 1))
+    return rows
+
+
+def _mlp(size_in: int, hidden: int, size_out: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(size_in, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.LayerNorm(hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, size_out),
+    )

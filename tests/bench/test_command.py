@@ -1,0 +1,139 @@
+"""`nps bench` as a user meets it, with sizes that take no time."""
+
+import json
+
+import pytest
+import torch
+
+from nps.bench import command, goals
+from nps.bench.cases import Case, Group
+from nps.bench.report import read
+from tests.test_cli import call
+
+TINY = ["bench", "--batch", "4", "--rounds=1", "--threads=1", "--works", "step"]
+MODELS = ["--models", "sequential", "gnn-512"]
+
+
+def test_tables_file_and_figures(tmp_path):
+    threads = torch.get_num_threads()
+    sizes = ["--slots", "2", "3", "--rules", "2", "4", "--only", "slots", "rules"]
+    out, err = call(*TINY, *MODELS, *sizes, "--out", str(tmp_path / "a/b"))
+    assert err == ""  # silent when not a terminal
+    assert "Over slots" in out
+    assert "Over rules" in out
+    assert "M=3" in out
+    assert torch.get_num_threads() == threads
+    names = {path.name for path in (tmp_path / "a/b").iterdir()}
+    assert names == {"bench-cpu.json", "cpu-time-over-slots.png", "cpu-time-over-rules.png"}
+    assert (tmp_path / "a/b/cpu-time-over-slots.png").read_bytes().startswith(b"\x89PNG")
+    data = json.loads((tmp_path / "a/b/bench-cpu.json").read_text())
+    environment = data["environment"]
+    assert environment["torch"] == torch.__version__
+    assert environment["threads"] == 1
+    assert environment["tf32"] is False
+    assert data["centre"] == [4, 2, 2]
+    assert len(data["rows"]) == 2 * 3  # the centre is measured once
+    assert all(row["ms"] > 0 and row["distance"] > 0 for row in data["rows"])
+    shown, _ = call("bench", "--table", str(tmp_path / "a/b/bench-cpu.json"))
+    assert shown in out  # all but the last line, which tells what was written
+
+
+def test_the_file_is_the_bench(tmp_path):
+    args = command.BenchArgs(
+        out=tmp_path, only=("centre",), batch=(2,), rules=(2,), models=("attention",), rounds=1
+    )
+    bench = command.run(command.BenchArgs(**{**vars(args), "modes": ("eager",)}))
+    (path,) = command.write(bench, tmp_path)
+    assert read(path) == bench
+
+
+def test_what_is_left_out_is_in_the_tables(tmp_path):
+    flags = ["--slots", "2", "--rules", "2", "--only", "centre", "--modes", "eager"]
+    out, _ = call(*TINY, *MODELS, *flags, "--budget=1e-9", "--out", str(tmp_path))
+    assert "Left out" in out
+    assert "GNN 512, step, eager, B=4, M=2, N=2: about" in out
+
+
+def test_goals_are_told(tmp_path, monkeypatch):
+    few, many = (Case("sequential", "forward", "eager", 2, 2, n) for n in (2, 4))
+    told = goals.Goal("flat", few, many, 1e9, at_least=False, unit="×")
+    missed = goals.Goal("fast", few, None, 0.0, at_least=False, unit="ms")
+    monkeypatch.setattr("nps.bench.report.goals", lambda device: [told, missed])
+    groups = [Group("goals", (few, many), 60.0)]
+    monkeypatch.setattr(command, "goal_groups", lambda device: groups)
+    out, _ = call("bench", "--only", "goals", "--rounds=1", "--out", str(tmp_path))
+    assert "Over slots" not in out
+    assert [line.split("│")[4].strip() for line in out.splitlines() if "│ f" in line] == [
+        "yes",
+        "no",
+    ]
+    saved = json.loads((tmp_path / "bench-cpu.json").read_text())["goals"]
+    assert [goal["met"] for goal in saved] == [True, False]
+
+
+def test_quick_is_small_and_the_whole_is_all():
+    quick = command.plan(command.BenchArgs(quick=True))[1]
+    whole = command.plan(command.BenchArgs())[1]
+    assert sum(len(group.cases) for group in quick) < 100
+    assert {group.section for group in quick} == {"centre", "slots", "rules"}
+    assert {group.section for group in whole} == {"centre", "slots", "rules", "batch", "goals"}
+    cuda = command.plan(command.BenchArgs(device="cuda"))[1]
+    modes = {group.cases[0].mode for group in cuda if group.section == "slots"}
+    assert modes == {"eager", "captured"}
+    modes = {group.cases[0].mode for group in cuda if group.section == "centre"}
+    assert modes == {"eager", "captured", "compiled", "compiled+captured"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--only", "slotz"], "slotz"),
+        (["--works", "backward"], "backward"),
+        (["--modes", "captured"], "--modes captured: CUDA graphs need --device cuda"),
+        (["--models", "gnn-521"], "--models: unknown 'gnn-521'; did you mean gnn-512?"),
+        (["--batch", "0"], "--batch: got 0, expected at least 1"),
+        (["--slots", "two"], "--slots"),
+        (["--rounds", "0"], "--rounds: got 0"),
+        (["--threads", "0"], "--threads: got 0"),
+        (["--budget", "0"], "--budget: got 0"),
+        (["--budget", "nan"], "--budget: got nan"),
+        (["--sloths", "3"], "did you mean --slots?"),
+        (["--table", "nowhere.json"], "nowhere.json: no such file"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, monkeypatch, flags, message):
+    monkeypatch.chdir(tmp_path)
+    _, err = call("bench", *flags, code=2)
+    assert message in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "damaged, not JSON"),
+        ("[]", "not a bench of this version"),
+        ('{"schema": 9}', "not a bench of this version"),
+        ('{"schema": 1, "device": "cpu"}', "damaged ('centre')"),
+    ],
+)
+def test_broken_files_are_one_line(tmp_path, text, message):
+    path = tmp_path / "bench-cpu.json"
+    path.write_text(text)
+    _, err = call("bench", "--table", str(path), code=2)
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says that there is no CUDA device")
+def test_missing_cuda_is_told(tmp_path):
+    _, err = call("bench", "--device=cuda", "--out", str(tmp_path / "x"), code=2)
+    assert "torch sees no CUDA device" in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_help_has_examples():
+    out, _ = call("bench", "--help")
+    assert "nps bench --quick" in out
+    assert "--only" in out

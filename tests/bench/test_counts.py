@@ -1,0 +1,92 @@
+"""FLOPs, launches and memory against formulas by hand."""
+
+import pytest
+import torch
+
+from nps.bench.cases import Case
+from nps.bench.counts import Counter, count
+from nps.bench.works import ROLLOUT_STEPS, make_task
+
+CPU = torch.device("cpu")
+B, M, N, D, H, K = 6, 3, 4, 64, 128, 32
+PAIRS, EDGES = B * M, B * M * (M - 1)
+
+
+def counted(model, work):
+    return count(make_task(Case(model, work, "eager", B, M, N), CPU), CPU)
+
+
+def gnn(width):
+    edge = 2 * D * width + width * width + width * width
+    node = (D + width) * width + width * width + width * D
+    return 2 * (EDGES * edge + PAIRS * node)
+
+
+def lean(width):
+    node = (D + width) * width + width * width + width * D
+    return 2 * (EDGES * width**2 + PAIRS * (2 * D * width + width**2 + node))
+
+
+# Query, key and value and the output of every slot; scores and mixture of every pair.
+ATTENTION = 2 * (4 * PAIRS * D * D + 2 * PAIRS * M * D)
+FORWARD = {
+    "gnn-512": gnn(512),
+    "gnn-128": gnn(128),
+    "gnn-512-lean": lean(512),
+    "attention": ATTENTION,
+    "transformer": ATTENTION + 2 * PAIRS * 2 * D * 128,
+}
+
+
+@pytest.mark.parametrize("model", FORWARD)
+def test_flops_of_dense_models_by_hand(model):
+    forward = counted(model, "forward")
+    assert forward.flops == FORWARD[model]
+    assert counted(model, "rollout").flops == ROLLOUT_STEPS * forward.flops
+    # A product's backward is two of the same size: one for the weights, one for what came in.
+    assert counted(model, "step").flops == 3 * forward.flops
+
+
+def test_flops_of_a_sequential_step_by_hand():
+    rules = 2 * N * B * (2 * D * H + H * D)
+    select = 2 * (PAIRS * D * K + N * D * K + PAIRS * N * K)
+    bind = 2 * (B * D * K + PAIRS * D * K + B * M * K)
+    assert counted("sequential", "step").flops == 3 * (rules + select + bind)
+
+
+def test_three_stages_are_three_times_the_actions():
+    one, three = counted("sequential", "step"), counted("sequential-3", "step")
+    assert 2.9 * one.launches < three.launches < 3.1 * one.launches
+    assert three.flops == 3 * one.flops
+
+
+def test_a_launch_computes_and_a_view_does_not():
+    x = torch.ones(4, 4)
+    with Counter() as counter:
+        y = x.t().reshape(2, 8)[..., 1:]  # the reshape copies
+        y = torch.empty(3), y + 1, y.add_(1)
+    assert counter.launches == 3
+    assert counter.flops == 0
+
+
+def test_peak_memory_is_what_lives_at_once():
+    x = torch.ones(1000)
+    with Counter() as counter:
+        y = x + 1  # 4000 bytes
+        z = (y * 2) * 3  # and two more while the second product runs
+        del y
+        w = z + z  # y and the first product are gone
+    assert counter.peak_bytes == 3 * 4000
+    assert w.sum() == 24000
+
+
+def test_a_step_keeps_its_activations():
+    hidden_layers = EDGES * 512 * 4
+    assert counted("gnn-512", "step").peak_bytes > 4 * hidden_layers
+    assert counted("gnn-512", "forward").peak_bytes < 4 * hidden_layers
+
+
+def test_counting_leaves_torch_as_it_was():
+    assert torch.backends.mha.get_fastpath_enabled()
+    counted("attention", "forward")
+    assert torch.backends.mha.get_fastpath_enabled()
