@@ -148,13 +148,14 @@ def test_a_frozen_seed_keeps_its_weights(tmp_path):
     for step in range(10):
         feed.prepare(step)
         update()
-        rows.append(stack.matrix.clone())
+        weights = stack.parts(stack.vector)["0.weight"]
+        rows.append(weights.clone())
     assert update.alive.tolist() == [True, False]
     assert update.lived.tolist() == [10, 7]
     assert torch.equal(rows[6][1], rows[9][1])
     assert not torch.equal(rows[5][1], rows[6][1])
     assert not torch.equal(rows[8][0], rows[9][0])
-    assert torch.isfinite(stack.matrix).all()
+    assert torch.isfinite(stack.vector).all()
 
 
 def test_the_stack_is_split_when_memory_is_short(tmp_path, monkeypatch):
@@ -199,15 +200,18 @@ def test_buffers_and_untrained_parameters_stack():
     stack = Stack(models)
     x = torch.randn(3, 8, 3)
     losses = stack.each(lambda model, x: model(x).square().mean(), x)
-    parts = stack.parts(stack.gradient(losses))
+    gradient = stack.gradient(losses)
+    parts = stack.parts(gradient)
     assert "2.weight" not in parts
     for s, model in enumerate(alone):
         model(x[s]).square().mean().backward()
-        saved = stack.state_dict(s, stack.matrix, stack.constants)
+        saved = stack.state_dict(s, stack.vector, stack.constants)
         for name, tensor in model.state_dict().items():
             torch.testing.assert_close(saved[name], tensor)
         for name, part in parts.items():
             torch.testing.assert_close(part[s], model.get_parameter(name).grad)
+        norm = torch.nn.utils.get_total_norm([model.get_parameter(name).grad for name in parts])
+        torch.testing.assert_close(stack.norms(gradient)[s], norm)
 
 
 def test_state_dict_round_trip_and_scalars():
@@ -222,11 +226,11 @@ def test_state_dict_round_trip_and_scalars():
         wanted = [{k: v.clone() for k, v in m.state_dict().items()} for m in models]
         stack = Stack(models)
         for s in range(size):
-            saved = stack.state_dict(s, stack.matrix, stack.constants)
+            saved = stack.state_dict(s, stack.vector, stack.constants)
             for name in wanted[s]:
                 assert torch.equal(saved[name], wanted[s][name])
-        stack.matrix.zero_()
+        stack.vector.zero_()
         for s in range(size):
             stack.load_state_dict(s, wanted[s])
-        saved = stack.state_dict(size - 1, stack.matrix, stack.constants)
+        saved = stack.state_dict(size - 1, stack.vector, stack.constants)
         assert all(torch.equal(saved[k], v) for k, v in wanted[-1].items())

@@ -83,4 +83,8 @@ def _capture(task: Task) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         task()
-    return graph.replay
+
+    def replay(task: Task = task) -> None:  # the graph reads the task's memory: keep it
+        graph.replay()
+
+    return replay

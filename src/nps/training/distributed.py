@@ -1,7 +1,7 @@
 """Several processes, one training: `torchrun --nproc-per-node N -m nps train …`.
 
 Each process takes its share of every batch; gradients and logged scalars are averaged in one
-collective a step. All the numbers of a model lie in one matrix (see `stack.py`), so there is
+collective a step. All the numbers of a model lie in one vector (see `stack.py`), so there is
 nothing for `DistributedDataParallel`'s buckets and hooks to do, and the collective can be part of
 a captured step. Process 0 validates, logs and saves. Without torchrun everything here is a no-op.
 """
@@ -76,16 +76,17 @@ def wait_for_all() -> None:
 
 
 def average(
-    gradient: Float[Tensor, "S width"], scalars: dict[str, Float[Tensor, "S"]]
-) -> tuple[Float[Tensor, "S width"], dict[str, Float[Tensor, "S"]]]:
+    gradient: Float[Tensor, "numbers"], scalars: dict[str, Float[Tensor, "S"]]
+) -> tuple[Float[Tensor, "numbers"], dict[str, Float[Tensor, "S"]]]:
     """The mean over processes of a gradient and of logged scalars."""
     if not active():
         return gradient, scalars
-    together = torch.cat([gradient, *(x.unsqueeze(1).to(gradient) for x in scalars.values())], 1)
+    together = torch.cat([gradient, *(x.to(gradient) for x in scalars.values())])
     dist.all_reduce(together)
     together /= dist.get_world_size()
-    means = together[:, gradient.shape[1] :].unbind(1)
-    return together[:, : gradient.shape[1]], dict(zip(scalars, means, strict=True))
+    sizes = [len(gradient), *(len(x) for x in scalars.values())]
+    gradient, *means = together.split(sizes)
+    return gradient, dict(zip(scalars, means, strict=True))
 
 
 class _Sum(torch.autograd.Function):

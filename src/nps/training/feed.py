@@ -10,6 +10,7 @@ noise is drawn where it is used, for a block of steps at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
@@ -56,6 +57,8 @@ class Feed:
         self._order = torch.zeros(s, self.steps_an_epoch, size, dtype=torch.long, device=device)
         self._noise = torch.zeros(s, self.block, size, noise_size, device=device)
         self._epoch = self._block = -1
+        self._helper = ThreadPoolExecutor(1)
+        self._ahead: tuple[int, Future[Tensor]] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -65,14 +68,24 @@ class Feed:
         """Lay out what the step (counted from 0) needs, if it is not there yet."""
         if step // self.steps_an_epoch != self._epoch:
             self._epoch = step // self.steps_an_epoch
-            orders = torch.stack([self.order(s, self._epoch)[:, self._mine] for s in self.seeds])
-            if self.device.type == "cuda":  # so that the copy waits for no one
-                orders = orders.pin_memory()
+            orders = self._orders_of(self._epoch)
             self._order.copy_(orders, non_blocking=True)
         if step // self.block != self._block:
             self._block = step // self.block
             for row, seed in zip(self._noise, self.seeds, strict=True):
                 row.copy_(self.noise(seed, self._block)[:, self._mine])
+
+    def _orders_of(self, epoch: int) -> Int[Tensor, "S steps B"]:
+        """The orders of all seeds. Those of the next epoch are drawn while this one runs."""
+        known, orders = self._ahead if self._ahead else (None, None)
+        drawn = orders.result() if orders and known == epoch else self._draw_orders(epoch)
+        if len(self.seeds) > 1:  # one seed's order takes less time than handing it over
+            self._ahead = (epoch + 1, self._helper.submit(self._draw_orders, epoch + 1))
+        return drawn
+
+    def _draw_orders(self, epoch: int) -> Int[Tensor, "S steps B"]:
+        orders = torch.stack([self.order(s, epoch)[:, self._mine] for s in self.seeds])
+        return orders.pin_memory() if self.device.type == "cuda" else orders
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "steps B"]:
         """The batches of an epoch: a permutation without the incomplete last batch."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TEMPORARIES = 2.5
 """Peak of a step over the bytes kept for its backward pass; 1.4 to 2.1 were measured."""
 COPIES = 8
-"""Parameters, their matrix, gradient, two moments, the best so far, and two in passing."""
+"""Parameters, gradient, two moments, the best so far, and three in passing."""
 USABLE = 0.85
 """Share of the free memory to plan with."""
 
@@ -36,8 +36,7 @@ def bytes_a_seed(stack: Stack, forward: Callable[[], object]) -> float:
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         forward()
-    numbers = stack.width * stack.matrix.element_size()
-    return TEMPORARIES * sum(kept.values()) + COPIES * numbers
+    return TEMPORARIES * sum(kept.values()) + COPIES * stack.vector.nbytes
 
 
 def free_bytes(device: torch.device) -> int:

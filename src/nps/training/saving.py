@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from nps.training.stack import Stack
     from nps.training.update import Update
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
-
 
 @dataclass
 class Best:
     """The best models so far, on the device, and when they were found."""
 
-    matrix: Tensor
+    vector: Tensor
     constants: Tensors
     score: list[float]
     step: list[int]
@@ -36,27 +34,25 @@ class Best:
     def none_yet(cls, stack: Stack) -> Best:
         constants = {name: tensor.detach().clone() for name, tensor in stack.constants.items()}
         size = stack.size
-        return cls(stack.matrix.clone(), constants, [math.inf] * size, [0] * size)
+        return cls(stack.vector.clone(), constants, [math.inf] * size, [0] * size)
 
     def consider(self, stack: Stack, scores: list[float], step: int) -> None:
         """Keep the models that are better than before."""
         better = [new < old for new, old in zip(scores, self.score, strict=True)]
-        if not any(better):
-            return
-        rows = torch.tensor(better, device=self.matrix.device)
-        _take(rows, self.matrix, stack.matrix, stack.size)
-        for name, kept in self.constants.items():
-            _take(rows, kept, stack.constants[name], stack.size)
+        if any(better):
+            self.take(stack, better)
         for s in range(stack.size):
             if better[s]:
                 self.score[s], self.step[s] = scores[s], step
 
-
-def _take(rows: Tensor, kept: Tensor, new: Tensor, size: int) -> None:
-    if size == 1:  # a stack of one has no leading dimension
-        kept.copy_(new)
-    else:
-        kept.copy_(torch.where(rows.view(-1, *[1] * (kept.dim() - 1)), new, kept))
+    def take(self, stack: Stack, which: list[bool]) -> None:
+        """Copy the models of some seeds."""
+        rows = torch.tensor(which, device=self.vector.device)
+        self.vector.copy_(torch.where(stack.spread(rows), stack.vector, self.vector))
+        for name, kept in self.constants.items():
+            dims = kept.dim() - 1 if stack.size > 1 else kept.dim()
+            mine = rows.view(-1, *[1] * dims) if stack.size > 1 else rows.view([1] * dims)
+            kept.copy_(torch.where(mine, stack.constants[name], kept))
 
 
 def to_checkpoint(update: Update, best: Best, s: int, step: int, log_length: int) -> Checkpoint:
@@ -64,13 +60,13 @@ def to_checkpoint(update: Update, best: Best, s: int, step: int, log_length: int
     stack = update.stack
     numbers, random_states = rng.global_state()
     tensors = {
-        "model": stack.state_dict(s, stack.matrix, stack.constants),
+        "model": stack.state_dict(s, stack.vector, stack.constants),
         "optimizer": _optimiser_of(update, s),
         "rng": random_states,
     }
     found = math.isfinite(best.score[s])
     if found:
-        tensors["best"] = stack.state_dict(s, best.matrix, best.constants)
+        tensors["best"] = stack.state_dict(s, best.vector, best.constants)
     state = {
         "sums": {name: sums[s].item() for name, sums in update.sums.items()},
         "best_score": best.score[s] if found else None,
@@ -87,13 +83,10 @@ def from_checkpoint(found: Checkpoint, update: Update, best: Best, s: int) -> No
     if "best" in found.tensors:
         stack.load_state_dict(s, found.tensors["best"])
         best.score[s], best.step[s] = found.state["best_score"], found.state["best_step"]
-        rows = torch.arange(stack.size, device=best.matrix.device) == s
-        _take(rows, best.matrix, stack.matrix, stack.size)
-        for name, kept in best.constants.items():
-            _take(rows, kept, stack.constants[name], stack.size)
+        best.take(stack, [other == s for other in range(stack.size)])
     stack.load_state_dict(s, found.tensors["model"])
     _restore_optimiser(update, s, found.tensors["optimizer"])
-    device = stack.matrix.device
+    device = stack.vector.device
     for name, value in found.state["sums"].items():
         if name not in update.sums:
             update.sums[name] = torch.zeros(stack.size, dtype=torch.float64, device=device)
@@ -102,37 +95,29 @@ def from_checkpoint(found: Checkpoint, update: Update, best: Best, s: int) -> No
     update.lived.fill_(found.step)
 
 
-def _numbers(stack: Stack) -> dict[str, int]:
-    """The place of each trained parameter among all, by which torch's optimisers name it."""
-    everything = [name for name, _ in stack.model.named_parameters()]
-    return {name: everything.index(name) for name in stack.parameters}
-
-
 def _optimiser_of(update: Update, s: int) -> Tensors:
-    """Adam's state by parameter, as flat names, e.g. `3.exp_avg`."""
-    state: dict[str, Any] = update.optimiser.state[update.matrix]
+    """Adam's moments by parameter and the steps done, named as torch's own Adam does."""
+    numbers, step = _numbers(update.stack), update.step[0].float().cpu()
     saved: Tensors = {}
-    for moment in MOMENTS if state else ():
-        for (name, part), shape in zip(
-            update.stack.parts(state[moment]).items(), update.stack.shapes.values(), strict=True
-        ):
-            number = _numbers(update.stack)[name]
-            saved[f"{number}.{moment}"] = part[s].reshape(shape).cpu().clone()
-            saved[f"{number}.step"] = state["step"].cpu().clone()
+    for moment, vector in _moments(update).items():
+        for name, part in update.stack.parts(vector).items():
+            saved[f"{numbers[name]}.{moment}"] = part[s].cpu().clone()
+            saved[f"{numbers[name]}.step"] = step.clone()
     return saved
 
 
 def _restore_optimiser(update: Update, s: int, saved: Tensors) -> None:
-    stack, matrix = update.stack, update.matrix
-    if not saved:
-        return
-    state: dict[str, Any] = update.optimiser.state[matrix]
-    if not state:
-        device = matrix.device if matrix.is_cuda else torch.device("cpu")
-        state["step"] = torch.zeros((), device=device)
-        state |= {moment: torch.zeros_like(matrix) for moment in MOMENTS}
-    numbers = _numbers(stack)
-    for moment in MOMENTS:
-        for name, part in stack.parts(state[moment]).items():
-            part[s].copy_(saved[f"{numbers[name]}.{moment}"].reshape(part[s].shape))
-    state["step"].copy_(next(value for key, value in saved.items() if key.endswith(".step")))
+    numbers = _numbers(update.stack)
+    for moment, vector in _moments(update).items():
+        for name, part in update.stack.parts(vector).items():
+            part[s].copy_(saved[f"{numbers[name]}.{moment}"])
+
+
+def _moments(update: Update) -> Tensors:
+    return {"exp_avg": update.adam.mean, "exp_avg_sq": update.adam.square}
+
+
+def _numbers(stack: Stack) -> dict[str, int]:
+    """The place of each trained parameter among all, by which torch's optimisers name it."""
+    everything = [name for name, _ in stack.model.named_parameters()]
+    return {name: everything.index(name) for name in stack.parameters}

@@ -1,9 +1,9 @@
 """S models of one architecture as one: every parameter with a leading dimension for the seed.
 
-The stack keeps its trainable numbers twice. `parameters` are what the models compute with, one
-stacked tensor a parameter. `matrix` has a row for each seed with all its numbers: a gradient norm,
-an optimiser step, an average over processes, the copy of the best model are then one operation
-instead of one a parameter, and launches are what a step costs at these sizes.
+All trainable numbers lie in one long vector, parameter by parameter, and within a parameter seed by
+seed; the models compute with views of it. An optimiser step, an average over processes, the copy
+of the best model are then one operation instead of one a parameter, and launches are what a step
+costs at these sizes.
 
 A stack of one computes with the model's own parameters, without vmap.
 """
@@ -19,16 +19,21 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from nps.training.checkpoint import Tensors
 
 ALIGNMENT = 16
-"""Each parameter starts at a multiple of this many floats, one cache line, in its row."""
+"""Each parameter starts at a multiple of this many floats, one cache line."""
 
 
 class Stack:
     """The models of S seeds, built alike."""
+
+    vector: Float[Tensor, "numbers"]
+    """All that is trained, of all seeds."""
+    seed_of: Int[Tensor, "numbers"]
+    """Whose number it is; padding counts as the first seed's and is always zero."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self.size = len(models)
@@ -36,20 +41,32 @@ class Stack:
         """Lends its structure to all; its own numbers are scratch when there are several."""
         trained = [name for name, p in self.model.named_parameters() if p.requires_grad]
         tensors = [dict(m.named_parameters()) | dict(m.named_buffers()) for m in models]
-        if self.size == 1:
-            state = tensors[0]
-        else:
-            state = {name: torch.stack([t[name].detach() for t in tensors]) for name in tensors[0]}
-        self.parameters = {name: state[name].requires_grad_() for name in trained}
-        self.constants = {name: state[name] for name in state if name not in self.parameters}
-        """Buffers and parameters that are not trained."""
         self.shapes = {name: tensors[0][name].shape for name in trained}
-        self._starts, self.width = _layout(self.shapes)
-        first = next(iter(self.parameters.values()))
-        self.matrix = first.detach().new_zeros(self.size, self.width)
-        self._padding = self.matrix.new_zeros(self.size, ALIGNMENT)
-        for name, part in self.parts(self.matrix).items():
-            part.copy_(self.parameters[name].detach().reshape(part.shape))
+        self._starts, length = _layout(self.shapes, self.size)
+        first = tensors[0][trained[0]].detach()
+        self.vector = first.new_zeros(length)
+        self.seed_of = torch.zeros(length, dtype=torch.int32, device=first.device)
+        self._padding = first.new_zeros(ALIGNMENT)
+        mine = torch.arange(self.size, dtype=torch.int32, device=first.device)
+        for name, part in self.parts(self.vector).items():
+            part.copy_(torch.stack([t[name].detach() for t in tensors]))
+        for part in self.parts(self.seed_of).values():
+            part.copy_(mine.view(-1, *[1] * (part.dim() - 1)).expand_as(part))
+        self.parameters: dict[str, Tensor] = {}
+        """What the models compute with: views of the vector."""
+        for name, part in self.parts(self.vector).items():
+            if self.size == 1:
+                parameter = tensors[0][name]
+                parameter.data = part[0]
+            else:
+                parameter = part.detach().requires_grad_()
+            self.parameters[name] = parameter
+        rest = [name for name in tensors[0] if name not in self.parameters]
+        self.constants: dict[str, Tensor] = {}
+        """Buffers and parameters that are not trained."""
+        for name in rest:
+            values = [t[name].detach() for t in tensors]
+            self.constants[name] = values[0] if self.size == 1 else torch.stack(values)
 
     # -- computing ----------------------------------------------------------------------------
 
@@ -74,40 +91,44 @@ class Stack:
 
         return vmap(one, randomness="different", chunk_size=chunk)(state, *arguments)
 
-    def gradient(self, losses: Float[Tensor, "S"]) -> Float[Tensor, "S width"]:
-        """The gradient of each seed's loss, laid out as the matrix. Seeds share no numbers, so the
-        gradient of the sum is that of each."""
+    def gradient(self, losses: Float[Tensor, "S"]) -> Float[Tensor, "numbers"]:
+        """The gradient of each seed's loss, laid out as the vector.
+
+        Seeds share no numbers, so the gradient of the sum is that of each.
+        """
         parameters = list(self.parameters.values())
         gradients = torch.autograd.grad(losses.sum(), parameters, materialize_grads=True)
-        rows: list[Tensor] = []
+        pieces: list[Tensor] = []
         for gradient in gradients:
-            row = gradient.reshape(self.size, -1)
-            rows += [row, self._padding[:, : -row.shape[1] % ALIGNMENT]]
-        return torch.cat(rows, 1)
+            pieces += [gradient.reshape(-1), self._padding[: -gradient.numel() % ALIGNMENT]]
+        return torch.cat(pieces)
 
-    def parts(self, matrix: Float[Tensor, "S width"]) -> dict[str, Float[Tensor, "S *shape"]]:
-        """A matrix laid out as ours, seen as stacked parameters."""
+    def norms(self, gradient: Float[Tensor, "numbers"]) -> Float[Tensor, "S"]:
+        """The norm of each seed's gradient."""
+        rows = [part.reshape(self.size, -1) for part in self.parts(gradient).values()]
+        norms: Tensor = torch.linalg.vector_norm(torch.cat(rows, 1), dim=1)
+        return norms
+
+    def spread(self, values: Float[Tensor, "S"]) -> Float[Tensor, "numbers"]:
+        """A value a seed, for each of its numbers."""
+        return values if self.size == 1 else values.index_select(0, self.seed_of)
+
+    def parts(self, vector: Float[Tensor, "numbers"]) -> dict[str, Float[Tensor, "S *shape"]]:
+        """A vector laid out as ours, seen as stacked parameters."""
         return {
-            name: matrix[:, start : start + shape.numel()].unflatten(1, shape or (1,))
+            name: vector[start : start + self.size * shape.numel()].view(self.size, *shape)
             for (name, shape), start in zip(self.shapes.items(), self._starts, strict=True)
         }
-
-    @torch.no_grad()
-    def publish(self) -> None:
-        """Let the models compute with the matrix's numbers."""
-        ours = list(self.parameters.values())
-        parts = zip(self.parts(self.matrix).values(), ours, strict=True)
-        torch._foreach_copy_(ours, [part.reshape(our.shape) for part, our in parts])
 
     # -- one seed's own -----------------------------------------------------------------------
 
     @torch.no_grad()
-    def state_dict(self, s: int, matrix: Tensor, constants: Tensors) -> Tensors:
+    def state_dict(self, s: int, vector: Tensor, constants: Tensors) -> Tensors:
         """What seed s's model would save, had it these numbers; on the CPU."""
         own = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         kept = {name: tensor.detach().clone() for name, tensor in own.items()}
-        for name, part in self.parts(matrix).items():
-            own[name].copy_(part[s].reshape(own[name].shape))
+        for name, part in self.parts(vector).items():
+            own[name].copy_(part[s])
         for name, constant in constants.items():
             own[name].copy_(constant if self.size == 1 else constant[s])
         saved = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
@@ -119,13 +140,13 @@ class Stack:
     def load_state_dict(self, s: int, saved: Tensors) -> None:
         """Give seed s the numbers of a saved model."""
         self.model.load_state_dict(saved)
+        if self.size == 1:  # the model computes with the vector already
+            return
         own = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        for name, part in self.parts(self.matrix).items():
-            part[s].copy_(own[name].reshape(part[s].shape))
-        if self.size > 1:
-            for name, constant in self.constants.items():
-                constant[s].copy_(own[name])
-        self.publish()
+        for name, part in self.parts(self.vector).items():
+            part[s].copy_(own[name])
+        for name, constant in self.constants.items():
+            constant[s].copy_(own[name])
 
 
 class _Call(nn.Module):
@@ -140,10 +161,10 @@ class _Call(nn.Module):
         return self.function(self.model, *arguments)
 
 
-def _layout(shapes: dict[str, torch.Size]) -> tuple[list[int], int]:
-    """Where each parameter starts in a row, and how long a row is."""
+def _layout(shapes: dict[str, torch.Size], size: int) -> tuple[list[int], int]:
+    """Where each parameter starts in the vector, and how long that is."""
     starts, end = [], 0
     for shape in shapes.values():
         starts.append(end)
-        end += math.ceil(shape.numel() / ALIGNMENT) * ALIGNMENT
+        end += math.ceil(size * shape.numel() / ALIGNMENT) * ALIGNMENT
     return starts, end

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nps.training import distributed
+from nps.training.adam import Adam
 from nps.training.config import TrainConfig
 from nps.training.feed import Feed
 from nps.training.precision import Precision, autocast
@@ -48,7 +49,7 @@ class Update:
         total: int,
         precision: Precision = "float32",
     ) -> None:
-        device, s = stack.matrix.device, stack.size
+        device, s = stack.vector.device, stack.size
         self.task, self.config, self.stack, self.feed = task, config, stack, feed
         self.total, self.precision = total, precision
         self.phase = task.phase(0.0)
@@ -57,13 +58,7 @@ class Update:
         self.lived = torch.zeros(s, dtype=torch.long, device=device)
         self.last_loss = torch.zeros(s, device=device)
         self.sums = {}
-        self._rates = rates(config, total).to(device)
-        self._rate = self._rates[0].clone()
-        matrix = nn.Parameter(stack.matrix)  # the same memory
-        self.optimiser = torch.optim.Adam(
-            [matrix], lr=self._rate, fused=True, capturable=device.type == "cuda"
-        )
-        self.matrix = matrix
+        self.adam = Adam(stack.vector, rates(config, total))
 
     def forward(self) -> tuple[Float[Tensor, "S"], dict[str, Float[Tensor, "S"]]]:
         """Every seed's loss on its batch, and what else is logged."""
@@ -85,9 +80,9 @@ class Update:
         scalars = {"loss": losses.detach()} | {k: v.detach() for k, v in extras.items()}
         with torch.no_grad():
             gradient, scalars = distributed.average(gradient, scalars)
-            norm = torch.linalg.vector_norm(gradient, dim=1)
-            self._guard(scalars["loss"], norm)
-            self._descend(gradient, norm)
+            norms = self.stack.norms(gradient)
+            self._guard(scalars["loss"], norms)
+            self._descend(gradient, norms)
             self._add(scalars)
             self.step += 1
 
@@ -97,18 +92,11 @@ class Update:
         self.alive &= both - both == 0.0  # of NaN and the infinities this is NaN
         self.lived += self.alive
 
-    def _descend(self, gradient: Float[Tensor, "S width"], norm: Float[Tensor, "S"]) -> None:
-        alive = self.alive.unsqueeze(1)
+    def _descend(self, gradient: Float[Tensor, "numbers"], norm: Float[Tensor, "S"]) -> None:
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
-            gradient = gradient * factor.unsqueeze(1)
-        if self.config.final_learning_rate is not None:
-            self._rate.copy_(self._rates[self.step][0])
-        before = self.matrix.clone()
-        self.matrix.grad = torch.where(alive, gradient, 0.0)
-        self.optimiser.step()
-        self.matrix.copy_(torch.where(alive, self.matrix, before))
-        self.stack.publish()
+            gradient = gradient * self.stack.spread(factor)
+        self.adam.step(self.stack.vector, gradient, self.step, self.stack.spread(self.alive))
 
     def _add(self, scalars: dict[str, Float[Tensor, "S"]]) -> None:
         for name, values in scalars.items():
@@ -120,10 +108,10 @@ class Update:
 def rates(config: TrainConfig, total: int) -> Float[Tensor, "steps"]:
     """The learning rate of every step."""
     high, low = config.learning_rate, config.final_learning_rate
-    if low is None:
-        return torch.full((1,), high)
     progress = torch.arange(total, dtype=torch.float64) / total
+    if low is None:
+        return torch.full_like(progress, high)
     if split := config.restart_at:
         after = (progress - split) / (1.0 - split)
         progress = torch.where(progress < split, progress / split, after)
-    return (low + (high - low) * 0.5 * (1.0 + (math.pi * progress).cos())).float()
+    return low + (high - low) * 0.5 * (1.0 + (math.pi * progress).cos())
