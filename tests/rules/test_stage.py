@@ -76,10 +76,11 @@ def test_residual_of_half_precision_slots_has_gradients_in_each_own_type():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("slot", [(7,), (2, 3, 3)], ids=str)
-def test_pick_gives_the_slots_themselves(slot, dtype):
+@pytest.mark.parametrize("picks", [1, 2])
+def test_pick_gives_the_slots_themselves(picks, slot, dtype):
     torch.manual_seed(0)
     slots = torch.randn(6, 5, *slot).to(dtype)
-    index = torch.randint(5, (6, 2))
+    index = torch.randint(5, (6, picks))
     choice = torch.eye(5)[index]
     expected = torch.stack([slots[b, index[b]] for b in range(6)])
     assert torch.equal(pick(choice, slots, len(slot)), expected)

@@ -77,8 +77,12 @@ def pick(
     choice: Float[Tensor, "*batch P M"], slots: Float[Tensor, "*batch M *slot"], events: int = 1
 ) -> Float[Tensor, "*batch P *slot"]:
     """The chosen slots. A product with one-hot rows is exact: to one slot it adds but zeros."""
-    with torch.autocast(slots.device.type, enabled=False):
-        picked: Tensor = choice.to(slots.dtype) @ slots.flatten(-events)
+    choice, flat = choice.to(slots.dtype), slots.flatten(-events)
+    if choice.shape[-2] == 1 and slots.device.type == "cpu":  # slow at many tiny products
+        picked = (choice.mT * flat).sum(-2, keepdim=True)
+    else:
+        with torch.autocast(slots.device.type, enabled=False):
+            picked = choice @ flat
     return picked.reshape(*picked.shape[:-1], *slots.shape[-events:])
 
 
