@@ -50,6 +50,8 @@ def require_finite(name: str, tensor: Tensor) -> None:
         return
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return
+    if torch.isfinite(tensor.detach().sum()):  # much faster than a look at each, and as safe
+        return
     finite = torch.isfinite(tensor)
     if not finite.all():
         where = tuple(torch.nonzero(~finite)[0].tolist())

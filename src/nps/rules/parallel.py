@@ -97,6 +97,8 @@ class ParallelNPS(RuleLayer):
         with torch.autocast(slots.device.type, enabled=False):
             flat = slots.flatten(-events)
             contexts = (context.to(slots.dtype) @ flat).reshape(slots.shape)
-        update = self._act(slots, contexts, rule)
+        # Slots of the null rule need no update, unless for the gradient to `primary`.
+        fired = rule if torch.is_grad_enabled() else rule * primary.unsqueeze(-1)
+        update = self._act(slots, contexts, fired)
         slots = residual(slots, primary, update, events)
         return slots, Choices(primary, rule, context, scores, context_scores)
