@@ -30,8 +30,8 @@ ACTION = ("weight_in", "bias_in", "weight_out", "bias_out")
 
 BLOCK = 32
 """Rows of an MLP's product: fewer waste its set-up, more waste rows where a rule has only a few."""
-AT_ONCE = 16
-"""Blocks of an MLP's product on the CPU: the copies of their weights stay in its cache."""
+AT_ONCE, AT_ONCE_ON_GPU = 16, 1024
+"""Blocks in one product: the copies of their weights fit a CPU's cache, or take 0.1 GB of a GPU."""
 CONV_BLOCK = 8
 """Rows of a convolution, which is dearer by the row and has little set-up."""
 
@@ -101,10 +101,10 @@ class MLPRules(RuleSet):
         """What the chosen rules do, and nothing else."""
         weights = [self.tensor(name) for name in ACTION]
         x = padded(torch.cat([primary, context], -1).to(weights[0].dtype), 1)
-        on_cpu = x.device.type == "cpu"
+        static = x.device.type != "cpu"
 
         def act(x: Float[Tensor, "b size I"], rule: Int[Tensor, "b"]) -> Tensor:
-            if on_cpu and rule[0] == rule[-1]:  # all of one rule: no need to copy it b times
+            if not static and rule[0] == rule[-1]:  # all of one rule: no need to copy it b times
                 rule = rule[:1]
             chosen = [padded(w.index_select(0, rule), w.dim() - 1) for w in weights]
             weight_in, weight_out = (w.expand(len(x), -1, -1) for w in chosen[::2])
@@ -112,8 +112,8 @@ class MLPRules(RuleSet):
             hidden = torch.baddbmm(bias_in, x, weight_in).relu_()
             return torch.baddbmm(bias_out, hidden, weight_out)
 
-        blocks = Blocks.of(choice, BLOCK)
-        return blocks.run(x, act, AT_ONCE if on_cpu else len(blocks.rule))[:, : self.slot_dim]
+        blocks = Blocks.of(choice, BLOCK, static=static)
+        return blocks.run(x, act, AT_ONCE_ON_GPU if static else AT_ONCE)[:, : self.slot_dim]
 
     def outputs(
         self, primary: Float[Tensor, "T D"], context: Float[Tensor, "T D"]
@@ -200,7 +200,7 @@ class ConvRules(RuleSet):
             one = [w[int(rule)] for w in weights]
             return _two_layers(x[0], one, self.kernel_size // 2).unsqueeze(0)
 
-        return Blocks.of(choice, CONV_BLOCK).run(x, act, at_once=1)
+        return Blocks.of(choice, CONV_BLOCK, static=False).run(x, act, at_once=1)
 
     def outputs(
         self, primary: Float[Tensor, "T C H W"], context: Float[Tensor, "T C H W"]

@@ -46,18 +46,19 @@ class Blocks(NamedTuple):
     fired: Bool[Tensor, "T"]
 
     @classmethod
-    def of(cls, choice: Float[Tensor, "T N"], size: int) -> Blocks:
-        """Lay out rows by their choices, which are one-hot, or zero where no rule fires."""
+    def of(cls, choice: Float[Tensor, "T N"], size: int, *, static: bool) -> Blocks:
+        """Lay out rows by their choices, which are one-hot, or zero where no rule fires.
+
+        With `static` there are as many blocks as could be needed: to read how many are would stall
+        a GPU, and a CUDA graph could not be captured.
+        """
         t, n, device = *choice.shape, choice.device
         best, rule = choice.max(-1)
         ranked, order = torch.where(best > 0, rule, n).sort(stable=True)
         ends = torch.searchsorted(ranked, torch.arange(n, device=device), right=True)
         starts = F.pad(ends[:-1], (1, 0))
         last = ((ends - starts + size - 1) // size).cumsum(0)
-        if device.type == "cpu":
-            blocks = max(1, int(last[-1]))
-        else:  # as many as could be needed: reading the number would stall the device
-            blocks = min(t, (t + n * (size - 1)) // size)
+        blocks = min(t, (t + n * (size - 1)) // size) if static else max(1, int(last[-1]))
         owner = torch.searchsorted(last, torch.arange(blocks, device=device), right=True)
         owner = owner.clamp(max=n - 1)
         # The gaps push the rows of a rule back, from their rank in the order to their place.

@@ -54,13 +54,15 @@ def hard_choice(
         logits = logits + gumbel(uniform)
     if allowed is not None:
         logits = torch.where(allowed, logits, NOT_ALLOWED)
+    best = logits.argmax(-1, keepdim=True)
+    if not torch.is_grad_enabled():  # the same in fewer passes over all N
+        one = torch.ones_like(best) if allowed is None else allowed.gather(-1, best)
+        return torch.zeros_like(logits).scatter(-1, best, one.to(logits.dtype))
     options = torch.arange(logits.shape[-1], device=logits.device)
-    chosen = logits.argmax(-1, keepdim=True) == options
+    chosen = best == options
     if allowed is not None:
         chosen = chosen & allowed
     hard = chosen.to(logits.dtype)
-    if not torch.is_grad_enabled():
-        return hard
     soft = torch.softmax(logits / temperature, -1)
     # In this order the bracket is exactly zero and the value stays exactly one-hot.
     return hard + (soft - soft.detach())
