@@ -95,15 +95,18 @@ def test_the_static_number_of_blocks_is_enough_and_tight(t, n):
 
 
 def test_the_static_layout_gives_the_same_results():
-    rule, x = torch.randint(-1, 5, (100,)), torch.randn(100, 3)
+    rule, (x, y) = torch.randint(-1, 5, (100,)), torch.randn(2, 100, 3)
     choice, scale = one_hot(rule, 5), torch.randn(5)
     results = [
         Blocks.of(choice, 8, static=static).run(
-            x, lambda x, rule: x * scale[rule][:, None, None], at_once
+            x,
+            y,
+            lambda pair, rule: pair[..., :3] * scale[rule][:, None, None] + pair[..., 3:],
+            at_once,
         )
         for static, at_once in [(False, 1), (False, 3), (True, 100), (True, 4)]
     ]
-    expected = torch.where(rule.unsqueeze(-1) >= 0, x * scale[rule].unsqueeze(-1), 0.0)
+    expected = torch.where(rule.unsqueeze(-1) >= 0, x * scale[rule].unsqueeze(-1) + y, 0.0)
     assert all(torch.equal(result, expected) for result in results)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ACTION = ("weight_in", "bias_in", "weight_out", "bias_out")
 
-BLOCK, AT_ONCE = 24, 16
+BLOCK, AT_ONCE = 24, 24
 """On the CPU: rows of an MLP's product (fewer waste its set-up, more waste rows where a rule has
 only a few), and blocks in one call, so that the copies of their weights stay in the cache."""
 GPU_BLOCK, GPU_AT_ONCE = 32, 1024
@@ -101,20 +101,20 @@ class MLPRules(RuleSet):
     def _fired(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
         """What the chosen rules do, and nothing else."""
         weights = [self.tensor(name) for name in ACTION]
-        x = padded(torch.cat([primary, context], -1).to(weights[0].dtype), 1)
-        static = x.device.type != "cpu"
+        static = primary.device.type != "cpu"
         size, at_once = (GPU_BLOCK, GPU_AT_ONCE) if static else (BLOCK, AT_ONCE)
 
-        def act(x: Float[Tensor, "b size I"], rule: Int[Tensor, "b"]) -> Tensor:
+        def act(x: Float[Tensor, "b size 2*D"], rule: Int[Tensor, "b"]) -> Tensor:
             if not static and rule[0] == rule[-1]:  # all of one rule: no need to copy it b times
                 rule = rule[:1]
             chosen = [padded(w.index_select(0, rule), w.dim() - 1) for w in weights]
             weight_in, weight_out = (w.expand(len(x), -1, -1) for w in chosen[::2])
             bias_in, bias_out = (b.unsqueeze(1) for b in chosen[1::2])
+            x = padded(x.to(weight_in.dtype), 1)
             hidden = torch.baddbmm(bias_in, x, weight_in).relu_()
-            return torch.baddbmm(bias_out, hidden, weight_out)
+            return torch.baddbmm(bias_out, hidden, weight_out)[..., : self.slot_dim]
 
-        return Blocks.of(choice, size, static=static).run(x, act, at_once)[:, : self.slot_dim]
+        return Blocks.of(choice, size, static=static).run(primary, context, act, at_once)
 
     def outputs(
         self, primary: Float[Tensor, "T D"], context: Float[Tensor, "T D"]
@@ -195,13 +195,13 @@ class ConvRules(RuleSet):
     def _fired(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
         """What the chosen rules do, and nothing else."""
         weights = [self.tensor(name) for name in ACTION]
-        x = torch.cat([primary, context], 1).to(weights[0].dtype)
 
-        def act(x: Float[Tensor, "1 size I H W"], rule: Int[Tensor, "1"]) -> Tensor:
-            one = [w[int(rule)] for w in weights]
-            return _two_layers(x[0], one, self.kernel_size // 2).unsqueeze(0)
+        def act(x: Float[Tensor, "1 size 2*C H W"], rule: Int[Tensor, "1"]) -> Tensor:
+            chosen = [w[int(rule)] for w in weights]
+            x = x[0].to(chosen[0].dtype)
+            return _two_layers(x, chosen, self.kernel_size // 2).unsqueeze(0)
 
-        return Blocks.of(choice, CONV_BLOCK, static=False).run(x, act, at_once=1)
+        return Blocks.of(choice, CONV_BLOCK, static=False).run(primary, context, act, at_once=1)
 
     def outputs(
         self, primary: Float[Tensor, "T C H W"], context: Float[Tensor, "T C H W"]

@@ -71,17 +71,20 @@ class Blocks(NamedTuple):
 
     def run(
         self,
-        rows: Float[Tensor, "T *row"],
+        primary: Float[Tensor, "T *slot"],
+        context: Float[Tensor, "T *slot"],
         action: Callable[[Tensor, Tensor], Tensor],
         at_once: int,
-    ) -> Float[Tensor, "T *out"]:
+    ) -> Float[Tensor, "T *slot"]:
         """The rows' results, zero where no rule fires.
 
-        `action` is called with so many blocks at once and their rules: (b, size, *row) and (b,).
+        `action` is called with so many blocks at once and their rules: [primary slot, contextual
+        slot] as (b, size, ...) and (b,).
         """
         # index_select: several times as fast on the CPU as indexing with brackets.
-        filled = rows.index_select(0, self.source.flatten()).unflatten(0, self.source.shape)
+        pair = [x.index_select(0, self.source.flatten()) for x in (primary, context)]
+        filled = torch.cat(pair, 1).unflatten(0, self.source.shape)
         parts = zip(filled.split(at_once), self.rule.split(at_once), strict=True)
-        results = torch.cat([action(x, rule) for x, rule in parts]).flatten(0, 1)
-        results = results.index_select(0, self.place)
-        return torch.where(behind(self.fired, results.dim() - 1), results, 0.0)
+        results = torch.cat([action(x, rule) for x, rule in parts])
+        rows = results.flatten(0, 1).index_select(0, self.place)
+        return torch.where(behind(self.fired, rows.dim() - 1), rows, 0.0)
