@@ -1,4 +1,4 @@
-"""Step 4 in training: the chosen rule's action for each row, with the gradient to every rule's choice.
+"""Step 4 in training: the chosen rule's action on each row, with the gradient to every choice.
 
 The straight-through gradient of the choice is <g, action_i(x)> for all N rules, so the hidden layer
 of all of them is needed. But a rule that was not chosen passes no gradient on to its weights and
@@ -50,7 +50,7 @@ class Chosen(torch.autograd.Function):
         ctx.save_for_backward(x, choice, weight_out, bias_out, side_by_side, hidden, mine)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, g: Float[Tensor, "S T D"], *_: Any) -> tuple[Tensor | None, ...]:
         x, choice, weight_out, bias_out, side_by_side, hidden, mine = ctx.saved_tensors
         n = choice.shape[-1]
@@ -82,6 +82,13 @@ class Chosen(torch.autograd.Function):
             stacked.append(moved.expand(info.batch_size, *moved.shape[1:]).flatten(0, 1))
         results = Chosen.apply(*stacked)
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0, 0)
+
+
+def suits(x: Tensor) -> bool:
+    """Is this the form to take? The compiler and autocast get the plain formula instead."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
+        return False
+    return x.is_cuda and torch.is_grad_enabled()
 
 
 def _hidden(x: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "S T NH"]:

@@ -83,6 +83,8 @@ class ParallelNPS(RuleLayer):
         context = self._choose(context_scores, allowed, context_noise)
 
         # Step 5: all at once.
-        update = self._act(slots, pick(context, slots, events), rule)
+        # Slots of the null rule need no update, unless for the gradient to `primary`.
+        fired = rule if torch.is_grad_enabled() else rule * primary.unsqueeze(-1)
+        update = self._act(slots, pick(context, slots, events), fired)
         slots = residual(slots, primary, update, events)
         return slots, Choices(primary, rule, context, scores, context_scores)

@@ -80,7 +80,10 @@ class RuleSet(nn.Module, ABC):
         context: Float[Tensor, "T *slot"],
         choice: Float[Tensor, "T N"],
     ) -> Float[Tensor, "T *slot"]:
-        """The update of each primary slot: Σ_i choice_i · action_i([primary, context])."""
+        """The update of each primary slot: Σ_i choice_i · action_i([primary, context]).
+
+        A row of `choice` is one-hot, or zero where no rule fires.
+        """
 
     # -- operations ---------------------------------------------------------------------------
 
