@@ -20,7 +20,7 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from nps.rules.check import require_int
-from nps.rules.chosen import Chosen, suits
+from nps.rules.chosen import ByRule, masked
 from nps.rules.dispatch import Blocks, only_fired
 from nps.rules.ruleset import RuleSet
 
@@ -38,6 +38,10 @@ CONV_BLOCK = 8
 """Rows of a convolution, which is dearer by the row and has little set-up."""
 
 
+MANY_ROWS = 384
+"""On the CPU, from here on a backward pass by rule is worth its sorting."""
+
+
 def bounds(fan_in: int, hidden: int) -> tuple[float, float]:
     """Uniform initialisation of an action's two layers; the paper does not say which.
 
@@ -46,6 +50,12 @@ def bounds(fan_in: int, hidden: int) -> tuple[float, float]:
     (docs/arithmetic.md shows what it changes).
     """
     return (6.0 / fan_in) ** 0.5, 0.1 * hidden**-0.5
+
+
+def _plain(x: Tensor) -> bool:
+    """Nothing batches or casts the operations: a function of our own sees tensors as they are."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return not wrapped and not torch.is_autocast_enabled(x.device.type)
 
 
 def padded(x: Tensor, dims: int, multiple: int = 16) -> Tensor:
@@ -96,17 +106,27 @@ class MLPRules(RuleSet):
     ) -> Float[Tensor, "T D"]:
         if not self.training and only_fired(primary, context, choice, *self.parameters()):
             return self._fired(primary, context, choice)
-        if self.training and suits(primary):
+        if self.training:
             return self._chosen(primary, context, choice)
-        outputs = self.outputs(primary, context).transpose(0, 1)
-        return torch.bmm(choice.unsqueeze(1).to(outputs.dtype), outputs).squeeze(1)
+        outputs = self.outputs(primary, context)
+        return self._pick(choice, outputs)
 
     def _chosen(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
+        """What the chosen rules do, with a gradient for all of them."""
         weights = [self.tensor(name) for name in ACTION]
         x = torch.cat([primary, context], -1).to(weights[0].dtype)
-        inputs = (x, choice.to(x.dtype), *weights)
-        out: Tensor = Chosen.apply(*(tensor.unsqueeze(0) for tensor in inputs))[0]
-        return out.squeeze(0)
+        choice = choice.to(x.dtype)
+        if x.is_cuda or torch.compiler.is_compiling():
+            return masked(x, choice, *weights)
+        if len(x) >= MANY_ROWS and _plain(x):
+            update: Tensor = ByRule.apply(x, choice, *weights)
+            return update
+        return self._pick(choice, self.outputs(primary, context))
+
+    @staticmethod
+    def _pick(choice: Tensor, outputs: Float[Tensor, "N T D"]) -> Tensor:
+        by_row = outputs.transpose(0, 1)
+        return torch.bmm(choice.unsqueeze(1).to(outputs.dtype), by_row).squeeze(1)
 
     def _fired(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
         """What the chosen rules do, and nothing else."""
