@@ -1,4 +1,4 @@
-"""The command line: `nps run | train | eval | table | presets`.
+"""The command line: `nps run | train | eval | sweep | table | presets`.
 
 Mistakes are one line and exit code 2; a run that cannot go on is one line and exit code 1; a run
 that was asked to stop has saved and exits 143 (SIGTERM) or 130 (Ctrl-C).
@@ -28,6 +28,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps run EXPERIMENT       train the models of an experiment, test them, write report.html
   nps train PRESET         train one model into a run folder; the same command again resumes
   nps eval RUN             test a trained model
+  nps sweep PRESET         train a grid of configs with several seeds each, into one table
   nps table RESULTS        the results table of a folder of runs
   nps presets              the presets there are
 
@@ -198,17 +199,75 @@ def evaluate(args: Sequence[str]) -> None:
 
 def _test(path: Path, device: str, which: str) -> dict[str, Any]:
     """Test metrics, also written to the run's test.json."""
-    from nps.experiments import load_task
-    from nps.training.files import told_in_one_line, write_json
-    from nps.training.run import find_checkpoint
+    from nps import experiments
 
     _device(device)
-    task = load_task(path, device, which)
-    run, checkpoint = find_checkpoint(path)
-    metrics = {"which": which, "step": checkpoint.step, **task.test()}
-    with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
-        write_json(run.folder / "test.json", metrics)
-    return metrics
+    return experiments.evaluate(path, device, which)
+
+
+# -- nps sweep -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepArgs:
+    grid: Annotated[
+        tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
+        tyro.conf.arg(metavar="NAME=VALUE,VALUE,… …"),
+    ] = ()
+    """Fields of the config and their values; every combination is a point of the grid."""
+    seeds: int = 1
+    """Runs of each point, with seeds 0, 1, …"""
+    out: Path | None = None
+    """Folder for runs and table (default: runs/sweep-PRESET); with ray, one that all nodes see."""
+    workers: int = 0
+    """Runs at the same time (default: one a core; with ray, all that the cluster has room for)."""
+    retries: int = 2
+    """How often a training that dies is begun again from its checkpoint."""
+    on: Literal["local", "ray"] = "local"
+    """Processes here, or tasks on Ray: RAY_ADDRESS, else a running cluster, else one of its own."""
+    device: Device = "cpu"
+    """Where to train: cpu or cuda."""
+
+
+def sweep(args: Sequence[str]) -> None:
+    """Train a grid of configs with several seeds each, test them, and end in one table.
+
+    The same command again goes on and skips what is complete; more values or seeds extend it. A
+    training that dies goes on from its checkpoint. The config's own flags hold for all points.
+
+    Examples:
+      nps sweep arithmetic --grid rules=1,2,4,6 --seeds 5
+      nps sweep arithmetic --grid rules=4,6 dropout=0,0.35 --epochs 50 --workers 8
+      nps sweep arithmetic-sharp --grid balance=0,0.1,0.3 --seeds 10 --on ray
+    """
+    from nps.experiments import find_preset
+    from nps.grid import parse_grid
+    from nps.inspect.report import Report
+    from nps.sweep import How, Sweep, run_sweep
+
+    name, rest = _positional("sweep", "PRESET", args)
+    experiment, preset = find_preset(name)
+    config = Annotated[experiment.config, tyro.conf.arg(name="")]
+    fields = [("config", config, dataclasses.field(default=preset.config))]
+    cls = dataclasses.make_dataclass("Args", fields, bases=(SweepArgs,), frozen=True, kw_only=True)
+    options: Any = parse(cls, rest, prog=f"nps sweep {name}", about=_about(sweep, preset.about))
+    for flag, least in (("seeds", 1), ("workers", 0), ("retries", 0)):
+        value = getattr(options, flag)
+        _require(value >= least, f"--{flag}: got {value}, expected at least {least}")
+    if options.on == "local":
+        _device(options.device)
+    grid = parse_grid(experiment.config, [text for given in options.grid for text in given])
+    out = options.out or Path("runs") / f"sweep-{name}"
+    plan = Sweep(experiment, name, options.config, grid, options.seeds, out)
+    how = How(options.on, options.workers, options.retries, options.device)
+    outcome = run_sweep(plan, how, say)
+    Report(f"{name}: {out}", [outcome.table]).show(Console())
+    print(f"\nAlso as Markdown and JSON: {out / 'table.md'}, {out / 'table.json'}")
+    for folder, why in outcome.failed.items():
+        say(f"{folder} failed: {why}")
+    if outcome.failed:
+        runs = f"{len(outcome.failed)} of {len(plan.members())} runs"
+        raise RunFailed(f"{runs} failed; the same command tries them again")
 
 
 # -- nps table, nps presets ------------------------------------------------------------------------
@@ -269,6 +328,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": run,
     "train": train,
     "eval": evaluate,
+    "sweep": sweep,
     "table": table,
     "presets": presets,
 }
