@@ -162,6 +162,13 @@ def test_ray_that_is_not_installed_is_named(tmp_path, monkeypatch):
     assert "pip install neural-production-systems[cluster]" in err
 
 
+def test_a_cluster_that_is_not_there_is_named(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    _, err = sweep(tmp_path, "--on=ray", *SHORT, code=2)
+    assert "--on ray: nobody at RAY_ADDRESS=127.0.0.1:1" in err
+
+
 # -- killed ----------------------------------------------------------------------------------------
 
 
@@ -229,24 +236,47 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, undisturbed):
     assert first["to_step"] == second["from_step"] == 25
 
 
-def test_a_killed_ray_worker_is_replaced(tmp_path, undisturbed, monkeypatch):
+@pytest.fixture
+def own_ray(monkeypatch):
+    """A Ray for this test alone, with its files in a short path, as its sockets need."""
     pytest.importorskip("ray")
-    scratch = tempfile.mkdtemp(prefix="nps-", dir="/tmp")  # Ray's sockets need a short path
+    scratch = tempfile.mkdtemp(prefix="nps-", dir="/tmp")
     monkeypatch.setenv("RAY_TMPDIR", scratch)
-    monkeypatch.setenv("RAY_ADDRESS", "local")  # a cluster of its own
-    out = tmp_path / "out"
-    run = out / "rules=2/seed-0"
-    command = ["sweep", "arithmetic", "--out", str(out), "--grid", "rules=2,3", "--on=ray"]
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    yield
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def test_a_killed_ray_worker_is_replaced(tmp_path, undisturbed, own_ray):
+    run = tmp_path / "rules=2/seed-0"
+    command = ["sweep", "arithmetic", "--out", str(tmp_path), "--grid", "rules=2,3", "--on=ray"]
     process = start(*command, *LONG)
-    try:
-        wait_for(lambda: rows(run) >= 1 or process.poll() is not None)
-        status = Path(f"/proc/{trainer(run)}/status").read_text()
-        worker = int(status.partition("PPid:")[2].split()[0])
-        os.kill(worker, signal.SIGKILL)
-        _, err = process.communicate(timeout=120)
-    finally:
-        process.kill()
-        shutil.rmtree(scratch, ignore_errors=True)
+    wait_for(lambda: rows(run) >= 1 or process.poll() is not None)
+    status = Path(f"/proc/{trainer(run)}/status").read_text()
+    worker = int(status.partition("PPid:")[2].split()[0])
+    os.kill(worker, signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert err.count("its Ray worker died (WorkerCrashedError); going on") == 1
-    check(out, undisturbed)
+    check(tmp_path, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_stop_reaches_the_trainings_on_ray(tmp_path, own_ray):
+    run = tmp_path / "rules=2/seed-0"
+    command = ["sweep", "arithmetic", "--out", str(tmp_path), "--grid=rules=2", "--on=ray"]
+    process = start(*command, "--epochs=10000", *SMALL)
+    wait_for(lambda: rows(run) >= 1 or process.poll() is not None)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert list(run.glob("checkpoints/step-*/manifest.json"))
+    with Run(run).writing():  # nobody holds it any more
+        pass
+
+
+def test_help_shows_the_grid_and_the_flags_of_the_config():
+    assert "nps sweep arithmetic --grid rules=1,2,4,6 --seeds 5" in call("sweep", "--help")[0]
+    out, _ = call("sweep", "arithmetic", "--help")
+    assert "--grid NAME=VALUE,VALUE" in out
+    assert "--learning-rate" in out

@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ def ray_cluster(device: str) -> Iterator[Callable[[Job], Training]]:
             "--on ray needs the extra: pip install neural-production-systems[cluster]"
         ) from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    _require_reachable(os.environ.get("RAY_ADDRESS", ""))
     quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
     try:
         ray.init(**quiet, logging_level=logging.ERROR)
@@ -46,8 +49,21 @@ def ray_cluster(device: str) -> Iterator[Callable[[Job], Training]]:
         ray.shutdown()
 
 
+def _require_reachable(address: str) -> None:
+    """Ray itself would try for minutes, with a warning every few seconds."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():  # none given, or a word such as local
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise UserError(f"--on ray: nobody at RAY_ADDRESS={address} ({error})") from None
+
+
 def _train(job: Job) -> End:
     """What a Ray worker does. A cancelled task gets a KeyboardInterrupt: it saves and ends."""
+    # Ignored where the cluster was begun in the background of a script.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = Process(job)
     try:
         while (end := process.poll()) is None:
