@@ -1,4 +1,4 @@
-"""The command line: `nps run | train | eval | table | presets | bench`.
+"""The command line: `nps run | train | eval | sweep | bench | table | presets`.
 
 Mistakes are one line and exit code 2; a run that cannot go on is one line and exit code 1; a run
 that was asked to stop has saved and exits 143 (SIGTERM) or 130 (Ctrl-C).
@@ -29,6 +29,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps run EXPERIMENT       train the models of an experiment, test them, write report.html
   nps train PRESET         train one model into a run folder; the same command again resumes
   nps eval RUN             test a trained model
+  nps sweep PRESET         train a grid of configs with several seeds each, into one table
   nps table RESULTS        the results table of a folder of runs
   nps presets              the presets there are
   nps bench                time the layers against GNN and attention, and against the machine
@@ -56,9 +57,9 @@ class RunArgs:
     out: Path | None = None
     """Folder for runs and report (default: runs/EXPERIMENT, runs/EXPERIMENT-quick)."""
     seeds: int = 1
-    """Runs of each preset, with seeds 0, 1, …"""
+    """Models of each preset, with seeds 0, 1, …; they are trained as one stack."""
     workers: int = 0
-    """Runs at the same time (default: one a core)."""
+    """Presets at the same time (default: one a core, or a GPU)."""
     quick: bool = False
     """The short version: fewer presets, some with fewer epochs, a few minutes on two cores."""
     presets: tuple[str, ...] = ()
@@ -77,7 +78,8 @@ def run(args: Sequence[str]) -> None:
       nps run arithmetic --seeds 10 --out runs/arithmetic
     """
     from nps.experiments import find_experiment
-    from nps.jobs import Job, run_jobs
+    from nps.jobs import default_workers, job_of, run_jobs
+    from nps.training.run import Run, identity
 
     name, rest = _positional("run", "EXPERIMENT", args)
     experiment = find_experiment(name)
@@ -89,20 +91,24 @@ def run(args: Sequence[str]) -> None:
         if preset not in experiment.presets:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, experiment.presets)}")
     out = options.out or Path("runs") / (f"{name}-quick" if options.quick else name)
-    jobs = []
-    for seed in range(options.seeds):
-        for preset in chosen:
-            changes = experiment.quick.get(preset, {}) if options.quick else {}
-            config = dataclasses.replace(experiment.presets[preset].config, **changes)
-            flags = [f"--{k.replace('_', '-')}={v}" for k, v in changes.items()]
-            flags += [f"--seed={seed}", f"--device={options.device}"]
-            jobs.append(Job(out / preset / f"seed-{seed}", (preset, *flags), config.epochs))
+    runs, jobs = [], []
+    for preset in chosen:
+        changes = experiment.quick.get(preset, {}) if options.quick else {}
+        config = dataclasses.replace(experiment.presets[preset].config, **changes)
+        seeds = {s: Run(out / preset / f"seed-{s}") for s in range(options.seeds)}
+        runs += seeds.values()
+        if not all(r.complete(identity(name, preset, s, config)) for s, r in seeds.items()):
+            folder = out / preset if options.seeds > 1 else seeds[0].folder
+            how = {"seeds": options.seeds, "device": options.device}
+            jobs.append(job_of(experiment, preset, config, folder, **how))
     _device(options.device)
-    workers = options.workers or os.cpu_count() or 1
-    say(f"training {len(jobs)} models, {min(workers, len(jobs))} at a time, into {out}")
-    run_jobs(jobs, workers)
-    for job in jobs:
-        _test(job.folder, "cpu", "best")
+    workers = options.workers or default_workers(options.device)
+    if jobs:
+        count = f"{len(jobs)} presets, {options.seeds} seeds each"
+        say(f"training {count}, {min(workers, len(jobs))} at a time, into {out}")
+        run_jobs(jobs, workers)
+    for trained in runs:
+        _test(trained.folder, "cpu", "best")
     report = experiment.write_report(out)
     page = report.write(out)
     report.show(Console())
@@ -177,10 +183,9 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
 
 def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     from nps.training import distributed
-    from nps.training.config import to_json
     from nps.training.loop import Settings
     from nps.training.loop import train as train_loop
-    from nps.training.run import Run
+    from nps.training.run import Run, identity
 
     first, count, out = options.seed, options.seeds, options.out
     if count > 1 and distributed.active():
@@ -194,16 +199,13 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         precision=options.precision,
         seeds_at_once=options.at_once,
     )
-    identity = {
-        "experiment": experiment.name,
-        "preset": preset,
-        "config": to_json(options.config),
-    }
     with contextlib.ExitStack() as held:
         if distributed.is_first():
             for seed, run in runs.items():
                 held.enter_context(run.writing())
-                run.claim({**identity, "seed": seed}, fresh=options.fresh)
+                run.claim(
+                    identity(experiment.name, preset, seed, options.config), fresh=options.fresh
+                )
         distributed.wait_for_all()
         task = experiment.make_task(options.config, device)
         report = say if distributed.is_first() else _quiet
@@ -252,17 +254,75 @@ def evaluate(args: Sequence[str]) -> None:
 
 def _test(path: Path, device: str, which: str) -> dict[str, Any]:
     """Test metrics, also written to the run's test.json."""
-    from nps.experiments import load_task
-    from nps.training.files import told_in_one_line, write_json
-    from nps.training.run import find_checkpoint
+    from nps import experiments
 
     _device(device)
-    task, model = load_task(path, device, which)
-    run, checkpoint = find_checkpoint(path)
-    metrics = {"which": which, "step": checkpoint.step, **task.test(model)}
-    with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
-        write_json(run.folder / "test.json", metrics)
-    return metrics
+    return experiments.evaluate(path, device, which)
+
+
+# -- nps sweep -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepArgs:
+    grid: Annotated[
+        tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
+        tyro.conf.arg(metavar="NAME=VALUE,VALUE,… …"),
+    ] = ()
+    """Fields of the config and their values; every combination is a point of the grid."""
+    seeds: int = 1
+    """Runs of each point, with seeds 0, 1, …"""
+    out: Path | None = None
+    """Folder for runs and table (default: runs/sweep-PRESET); with ray, one that all nodes see."""
+    workers: int = 0
+    """Runs at the same time (default: one a core; with ray, all that the cluster has room for)."""
+    retries: int = 2
+    """How often a training that dies is begun again from its checkpoint."""
+    on: Literal["local", "ray"] = "local"
+    """Processes here, or tasks on Ray: RAY_ADDRESS, else a running cluster, else one of its own."""
+    device: Device = "cpu"
+    """Where to train: cpu or cuda."""
+
+
+def sweep(args: Sequence[str]) -> None:
+    """Train a grid of configs with several seeds each, test them, and end in one table.
+
+    The same command again goes on and skips what is complete; more values or seeds extend it. A
+    training that dies goes on from its checkpoint. The config's own flags hold for all points.
+
+    Examples:
+      nps sweep arithmetic --grid rules=1,2,4,6 --seeds 5
+      nps sweep arithmetic --grid rules=4,6 dropout=0,0.35 --epochs 50 --workers 8
+      nps sweep arithmetic-sharp --grid balance=0,0.1,0.3 --seeds 10 --on ray
+    """
+    from nps.experiments import find_preset
+    from nps.grid import parse_grid
+    from nps.inspect.report import Report
+    from nps.sweep import How, Sweep, run_sweep
+
+    name, rest = _positional("sweep", "PRESET", args)
+    experiment, preset = find_preset(name)
+    config = Annotated[experiment.config, tyro.conf.arg(name="")]
+    fields = [("config", config, dataclasses.field(default=preset.config))]
+    cls = dataclasses.make_dataclass("Args", fields, bases=(SweepArgs,), frozen=True, kw_only=True)
+    options: Any = parse(cls, rest, prog=f"nps sweep {name}", about=_about(sweep, preset.about))
+    for flag, least in (("seeds", 1), ("workers", 0), ("retries", 0)):
+        value = getattr(options, flag)
+        _require(value >= least, f"--{flag}: got {value}, expected at least {least}")
+    if options.on == "local":
+        _device(options.device)
+    grid = parse_grid(experiment.config, [text for given in options.grid for text in given])
+    out = options.out or Path("runs") / f"sweep-{name}"
+    plan = Sweep(experiment, name, options.config, grid, options.seeds, out)
+    how = How(options.on, options.workers, options.retries, options.device)
+    outcome = run_sweep(plan, how, say)
+    Report(f"{name}: {out}", [outcome.table]).show(Console())
+    print(f"\nAlso as Markdown and JSON: {out / 'table.md'}, {out / 'table.json'}")
+    for folder, why in outcome.failed.items():
+        say(f"{folder} failed: {why}")
+    if outcome.failed:
+        runs = f"{len(outcome.failed)} of {len(plan.members())} runs"
+        raise RunFailed(f"{runs} failed; the same command tries them again")
 
 
 # -- nps table, nps presets ------------------------------------------------------------------------
@@ -353,6 +413,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": run,
     "train": train,
     "eval": evaluate,
+    "sweep": sweep,
     "table": table,
     "presets": presets,
     "bench": bench,

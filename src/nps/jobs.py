@@ -1,7 +1,8 @@
 """Many runs at once: each training is its own process, at most `workers` at a time.
 
-A separate process a run keeps runs independent: one that dies takes no other along, and each can
-be repeated alone by its own command.
+A separate process a run keeps runs independent: one that dies takes no other along and goes on
+from its checkpoint, and each can be repeated alone by its own command. Where the processes run is
+a function from a job to a `Training`: `Process` here, or a task on a cluster (`nps.cluster`).
 """
 
 from __future__ import annotations
@@ -12,83 +13,190 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from nps.errors import RunFailed
+from nps.experiments.experiment import Experiment
+from nps.training.config import TrainConfig, to_json
 from nps.training.progress import ProgressLine
 from nps.training.signals import Interrupted, Signals
+
+POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Job:
-    """One `nps train` command."""
+    """One `nps train` command: one run, or with `seeds` above 1 a stack of them."""
 
     folder: Path
+    """The run's, or that of the seeds' runs."""
     arguments: tuple[str, ...]
     epochs: int
+    seeds: int = 1
+
+    @property
+    def log(self) -> Path:
+        """A metric log that tells how far it is."""
+        return (self.folder if self.seeds == 1 else self.folder / "seed-0") / "metrics.jsonl"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return ("train", *self.arguments, f"--seeds={self.seeds}", "--out", str(self.folder))
+
+
+def job_of(
+    experiment: Experiment,
+    preset: str,
+    config: TrainConfig,
+    folder: Path,
+    *,
+    seed: int = 0,
+    seeds: int = 1,
+    device: str = "cpu",
+) -> Job:
+    """The command that trains a preset with a config of its own, one seed or a stack."""
+    usual, wanted = to_json(experiment.presets[preset].config), to_json(config)
+    flags = [_flag(name, value) for name, value in wanted.items() if value != usual[name]]
+    arguments = (preset, *flags, f"--seed={seed}", f"--device={device}")
+    return Job(folder, arguments, config.epochs, seeds)
+
+
+def default_workers(device: str) -> int:
+    """One training a core, or one a GPU."""
+    import torch
+
+    return max(1, torch.cuda.device_count()) if device == "cuda" else os.cpu_count() or 1
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag}={value}"
+
+
+@dataclass(frozen=True)
+class End:
+    """How a training ended: its exit code, negative for a signal, and its last words."""
+
+    code: int
+    words: str
+
+    @property
+    def died(self) -> bool:
+        """Ended by something else than itself: `nps train` exits with 0, 1 or 2 of its own."""
+        return self.code not in (0, 1, 2)
+
+
+class Training(Protocol):
+    """A job under way."""
+
+    def poll(self) -> End | None:
+        """How it ended, or None while it goes on."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to save and end; `poll` tells when it has."""
+        ...
+
+
+class Process:
+    """A training as a child process on this machine."""
+
+    def __init__(self, job: Job) -> None:
+        command = [sys.executable, "-m", "nps.worker", *job.command]
+        # A file, since a pipe that nobody reads fills up; it lives as long as this object.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # the workers share the cores already
+            stdin=subprocess.PIPE,  # held open, never written: see nps.worker
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            # Signals reach the children once, through us, not also from the terminal.
+            start_new_session=True,
+        )
+
+    def poll(self) -> End | None:
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code < 0 or code > 128:  # 128 + the signal where it was caught
+            signum = -code if code < 0 else code - 128
+            return End(code, f"its process was ended by signal {signum}")
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines()
+        words = lines[-1].removeprefix("nps: error: ") if lines else f"exit code {code}"
+        return End(code, words)
+
+    def stop(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
 
 
 def run_jobs(jobs: Sequence[Job], workers: int) -> None:
     """Train all; raises after the others are done if one failed, or when interrupted."""
-    waiting, failed = list(jobs), list[str]()
-    running: dict[Job, subprocess.Popen[str]] = {}
-    done, total = 0, sum(job.epochs for job in jobs)
-    with Signals() as signals, ProgressLine("training", total, 0, "epochs") as line:
-        while waiting or running:
-            if signals.received is not None:
-                _stop(running)
-                raise Interrupted(signals.received, f"with {len(waiting)} runs not begun")
-            while waiting and len(running) < workers:
-                job = waiting.pop(0)
-                running[job] = _start(job)
-            time.sleep(0.2)
-            for job, process in list(running.items()):
-                if process.poll() is not None:
-                    del running[job]
-                    done += job.epochs
-                    if process.returncode != 0:
-                        failed.append(_last_line(job, process))
-            line.update(done + sum(_epoch(job) for job in running))
+    failed = [f"{job.folder}: {why}" for job, why in train_all(jobs, workers).items()]
     if failed:
         raise RunFailed(f"{len(failed)} of {len(jobs)} runs failed; the first: {failed[0]}")
 
 
-def _start(job: Job) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # the workers share the cores already
-    command = [sys.executable, "-m", "nps", "train", *job.arguments, "--out", str(job.folder)]
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Signals reach the children once, through us, not also from the terminal.
-        start_new_session=True,
-    )
+def train_all(
+    jobs: Sequence[Job],
+    workers: int,
+    start: Callable[[Job], Training] = Process,
+    retries: int = 0,
+    report: Callable[[str], None] = print,
+) -> dict[Job, str]:
+    """Train all and return the reasons of those that failed; raises only when interrupted.
+
+    A training that dies is begun again, up to `retries` times: it goes on from its checkpoint.
+    """
+    waiting, failed = list(jobs), dict[Job, str]()
+    running: dict[Job, Training] = {}
+    left = dict.fromkeys(jobs, retries)
+    done, total = 0, sum(job.epochs for job in jobs)
+    with Signals() as signals, ProgressLine("training", total, 0, "epochs") as line:
+        while waiting or running:
+            if signals.received is not None:
+                _stop(list(running.values()))
+                raise Interrupted(signals.received, f"with {len(waiting)} runs not begun")
+            while waiting and len(running) < workers:
+                job = waiting.pop(0)
+                running[job] = start(job)
+            time.sleep(POLL_SECONDS)
+            for job, end in [(job, training.poll()) for job, training in running.items()]:
+                if end is None:
+                    continue
+                del running[job]
+                if end.died and left[job] > 0:
+                    report(f"{job.folder}: {end.words}; going on from its last checkpoint")
+                    left[job] -= 1
+                    waiting.append(job)  # last: where memory ran out, it may be free by then
+                    continue
+                done += job.epochs
+                if end.code != 0:
+                    failed[job] = end.words
+            line.update(done + sum(_epoch(job) for job in running))
+    return failed
 
 
-def _stop(running: dict[Job, subprocess.Popen[str]]) -> None:
-    for process in running.values():
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-    for process in running.values():
-        process.wait()
-
-
-def _last_line(job: Job, process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    lines = process.stderr.read().strip().splitlines()
-    return f"{job.folder}: {lines[-1] if lines else f'exit code {process.returncode}'}"
+def _stop(trainings: Sequence[Training]) -> None:
+    for training in trainings:
+        training.stop()
+    while any(training.poll() is None for training in trainings):
+        time.sleep(POLL_SECONDS / 4)
 
 
 def _epoch(job: Job) -> int:
     """The last epoch in a run's metric log, read from the end of the file."""
     try:
-        with (job.folder / "metrics.jsonl").open("rb") as log:
+        with job.log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 20_000))
             whole_lines = log.read().split(b"\n")[:-1]
         return int(json.loads(whole_lines[-1])["epoch"])

@@ -51,7 +51,8 @@ def test_flops_of_a_sequential_step_by_hand():
     rules = 2 * N * B * (2 * D * H + H * D)
     select = 2 * (PAIRS * D * K + N * D * K + PAIRS * N * K)
     bind = 2 * (B * D * K + PAIRS * D * K + B * M * K)
-    assert counted("sequential", "step").flops == 3 * (rules + select + bind)
+    chosen = 2 * B * N * D  # the one-hot choice times what every rule would do
+    assert counted("sequential", "step").flops == 3 * (rules + chosen + select + bind)
 
 
 def test_three_stages_are_three_times_the_actions():

@@ -1,5 +1,6 @@
 """Run folders: one writer, one config, readable errors."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,7 +9,8 @@ import textwrap
 import pytest
 
 from nps.errors import RunFailed, UserError
-from nps.training.run import Run, find_checkpoint
+from nps.training.run import Run, find_checkpoint, identity
+from tests.training.tools import CONFIG, STEPS, go
 
 IDENTITY = {"experiment": "arithmetic", "preset": "p", "seed": 0, "config": {"rules": 4}}
 
@@ -93,3 +95,30 @@ def test_torn_last_line_of_the_log_is_left_out_and_a_torn_middle_is_told(tmp_pat
     run.metrics_path.write_text('{"st\n{"step": 1}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl:1"):
         run.metrics()
+
+
+def test_complete_is_told_from_the_files(tmp_path):
+    run = Run(tmp_path / "run")
+    wanted = identity("arithmetic", "p", 0, CONFIG)
+    assert not run.complete(wanted)
+    with run.writing():
+        run.claim(wanted)
+    assert not run.complete(wanted)
+    go(run.folder, stop_at=STEPS - 1)
+    assert not run.complete(wanted)
+    go(run.folder)
+    assert run.complete(wanted)
+    assert not run.complete({**wanted, "seed": 1})
+    assert not run.complete(identity("arithmetic", "p", 0, dataclasses.replace(CONFIG, epochs=3)))
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "manifest.json", "model.safetensors"])
+def test_a_run_with_a_damaged_file_is_not_complete(tmp_path, name):
+    run = Run(tmp_path / "run")
+    wanted = identity("arithmetic", "p", 0, CONFIG)
+    with run.writing():
+        run.claim(wanted)
+    go(run.folder)
+    path = max(run.folder.rglob(name))
+    path.write_bytes(path.read_bytes()[:-2])
+    assert not run.complete(wanted)

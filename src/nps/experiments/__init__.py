@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from nps.errors import UserError, nearest
 from nps.experiments import arithmetic
 from nps.experiments.experiment import Experiment, Preset
 from nps.training.config import TrainConfig, from_json
+from nps.training.files import told_in_one_line, write_json
 from nps.training.run import find_checkpoint
 from nps.training.task import Task
 
@@ -56,6 +58,16 @@ def load_task(path: Path | str, device: str = "cpu", which: str = "best") -> tup
     group = "best" if which == "best" and "best" in checkpoint.tensors else "model"
     model.load_state_dict(checkpoint.tensors[group])
     return task, model.eval()
+
+
+def evaluate(path: Path | str, device: str = "cpu", which: str = "best") -> dict[str, Any]:
+    """Test metrics of a trained run, also written to its test.json."""
+    task, model = load_task(path, device, which)
+    run, checkpoint = find_checkpoint(path)
+    metrics = {"which": which, "step": checkpoint.step, **task.test(model)}
+    with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
+        write_json(run.folder / "test.json", metrics)
+    return metrics
 
 
 def load(path: Path | str, device: str = "cpu", which: str = "best") -> nn.Module:

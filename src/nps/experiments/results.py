@@ -40,15 +40,19 @@ def read_results(folder: Path) -> dict[str, list[Result]]:
     """preset -> its tested runs, by seed."""
     results: dict[str, list[Result]] = {}
     for path in sorted(folder.glob("*/seed-*/test.json")):
-        run = Run(path.parent)
-        saved = run.read()
-        result = Result(
-            path.parent.parent.name, saved["seed"], saved["config"], read_json(path), run
-        )
+        result = read_result(path.parent)
         results.setdefault(result.preset, []).append(result)
     if not results:
         raise UserError(f"{folder}: no tested runs (<preset>/seed-<s>/test.json) in it")
     return {name: sorted(runs, key=lambda r: r.seed) for name, runs in results.items()}
+
+
+def read_result(folder: Path) -> Result:
+    """The tested run in `<preset>/seed-<s>`."""
+    run = Run(folder)
+    saved = run.read()
+    test = read_json(folder / "test.json")
+    return Result(folder.parent.name, saved["seed"], saved["config"], test, run)
 
 
 def values(results: Sequence[Result], metric: str) -> list[float]:

@@ -74,6 +74,26 @@ def from_json(cls: type[C], data: object) -> C:
         raise UserError(f"config: {error}") from None
 
 
+def from_text(cls: type[TrainConfig], name: str, text: str) -> Any:
+    """A field's value as typed on a command line: a number, a word, true, false or none."""
+    hint = typing.get_type_hints(cls)[name]
+    for read in (_word, float, int, str):  # the first that the field's type admits
+        try:
+            value = read(text)
+        except ValueError:
+            continue
+        if _fits(value, hint):
+            return value
+    raise UserError(f"{name}: got {text!r}, expected {_spell(hint)}")
+
+
+def _word(text: str) -> bool | None:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() not in words:
+        raise ValueError
+    return words[text.lower()]
+
+
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Readable list of the fields that differ."""
     keys = sorted(old.keys() | new.keys())

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from nps.errors import UserError
 from nps.training import checkpoint
-from nps.training.config import SCHEMA, differences
+from nps.training.config import SCHEMA, TrainConfig, differences, to_json
 from nps.training.files import read_json, told_in_one_line, write_json
 
 
@@ -69,6 +69,27 @@ class Run:
         path = self.folder / "provenance.json"
         return list(read_json(path)) if path.exists() else []
 
+    def differences(self, identity: dict[str, Any]) -> list[str]:
+        """What sets the run in the folder apart from the one wanted; nothing if there is none."""
+        if not (self.folder / "config.json").exists():
+            return []
+        return differences(_flat(self.read()), _flat(json.loads(json.dumps(identity))))
+
+    def complete(self, identity: dict[str, Any]) -> bool:
+        """Is this very run trained to its end? Told from its files, without building its model."""
+        if not (self.folder / "config.json").exists() or self.differences(identity):
+            return False
+        rows = self.metrics()
+        if not rows or rows[-1]["epoch"] != identity["config"]["epochs"]:
+            return False
+        if checkpoint.steps(self.checkpoints)[-1:] != [rows[-1]["step"]]:
+            return False  # the log may be ahead of the last checkpoint
+        try:
+            checkpoint.load(checkpoint.path_of(self.checkpoints, rows[-1]["step"]))
+        except UserError:
+            return False
+        return True
+
     # -- writing ------------------------------------------------------------------------------
 
     @contextmanager
@@ -100,8 +121,7 @@ class Run:
             with told_in_one_line(f"cannot write {path}"):
                 write_json(path, wanted)
             return
-        saved = self.read()
-        changes = differences(_flat(saved), _flat(wanted))
+        changes = self.differences(identity)
         if changes:
             raise UserError(
                 f"{self.folder}: holds a run with another config ({'; '.join(changes)}); "
@@ -119,6 +139,16 @@ class Run:
         path = self.folder / "provenance.json"
         with told_in_one_line(f"cannot write {path}"):
             write_json(path, [*self.provenance(), sitting])
+
+
+def identity(experiment: str, preset: str, seed: int, config: TrainConfig) -> dict[str, Any]:
+    """What makes a run the run it is: the content of its config.json."""
+    return {
+        "experiment": experiment,
+        "preset": preset,
+        "seed": seed,
+        "config": to_json(config),
+    }
 
 
 def find_checkpoint(path: Path | str) -> tuple[Run, checkpoint.Checkpoint]:

@@ -1,0 +1,103 @@
+"""Trainings as Ray tasks: each holds one CPU (and one GPU for cuda) and runs `nps train` there.
+
+The processes are those of `nps.jobs`, only started by a Ray worker on whichever node has room. The
+run folders must be on storage that all nodes see under the same path: a task that is begun again,
+on any node, finds its checkpoint there. Which tasks to begin again is decided by `jobs.train_all`,
+not by Ray, so that a lost worker or node is counted and told like any other death.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nps.errors import UserError
+from nps.jobs import POLL_SECONDS, End, Job, Process, Training
+
+
+@contextmanager
+def ray_cluster(device: str) -> Iterator[Callable[[Job], Training]]:
+    """Starts jobs on RAY_ADDRESS, or a cluster begun here by `ray start`, or one of its own."""
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            "--on ray needs the extra: pip install neural-production-systems[cluster]"
+        ) from None
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    _require_reachable(os.environ.get("RAY_ADDRESS", ""))
+    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    try:
+        ray.init(**quiet, logging_level=logging.ERROR)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"--on ray: {' '.join(str(error).split())}") from None
+    try:
+        gpus = int(device == "cuda")
+        if ray.cluster_resources().get("GPU", 0) < gpus:
+            raise UserError("--on ray --device cuda: the cluster has no GPU")
+        # Without retries of Ray's own: see above.
+        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_train)
+        yield lambda job: _Task(task, job)
+    finally:
+        ray.shutdown()
+
+
+def _require_reachable(address: str) -> None:
+    """Ray itself would try for minutes, with a warning every few seconds."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():  # none given, or a word such as local
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise UserError(f"--on ray: nobody at RAY_ADDRESS={address} ({error})") from None
+
+
+def _train(job: Job) -> End:
+    """What a Ray worker does. A cancelled task gets a KeyboardInterrupt: it saves and ends."""
+    # Ignored where the cluster was begun in the background of a script.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = Process(job)
+    try:
+        while (end := process.poll()) is None:
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        process.stop()
+        while process.poll() is None:
+            time.sleep(POLL_SECONDS)
+        raise
+    return end
+
+
+class _Task:
+    """A training on the cluster."""
+
+    def __init__(self, task: Any, job: Job) -> None:
+        # A worker has another working folder than we do.
+        self._result = task.remote(dataclasses.replace(job, folder=job.folder.resolve()))
+
+    def poll(self) -> End | None:
+        import ray
+        from ray.exceptions import RayError, RayTaskError
+
+        if not ray.wait([self._result], timeout=0)[0]:
+            return None
+        try:
+            end: End = ray.get(self._result)
+            return end
+        except RayTaskError as error:
+            return End(1, str(error).strip().splitlines()[-1])
+        except RayError as error:
+            return End(-9, f"its Ray worker died ({type(error).__name__})")
+
+    def stop(self) -> None:
+        import ray
+
+        ray.cancel(self._result)

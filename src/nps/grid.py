@@ -1,0 +1,67 @@
+"""A grid of configs: `rules=2,4 dropout=0,0.1` as the product of its fields' values.
+
+Every point is checked like a config from elsewhere, and has a name that is fit for a folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from nps.errors import UserError, nearest
+from nps.training.config import TrainConfig, from_json, from_text, to_json
+
+Grid = dict[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One config of the grid, named by what sets it apart, e.g. `rules=4,dropout=0.1`."""
+
+    name: str
+    values: dict[str, Any]
+    config: TrainConfig
+
+
+def parse_grid(cls: type[TrainConfig], texts: Sequence[str]) -> Grid:
+    """`["rules=2,4", "dropout=0,0.1"]` as fields and their values, each once."""
+    fields = [field.name for field in dataclasses.fields(cls)]
+    grid: Grid = {}
+    for text in texts:
+        given, equals, values = text.partition("=")
+        name = given.replace("-", "_")
+        if not equals:
+            raise UserError(f"--grid: got {text!r}, expected NAME=VALUE,VALUE,…")
+        if name not in fields:
+            raise UserError(f"--grid: unknown field {given!r}{nearest(name, fields)}")
+        if name in grid:
+            raise UserError(f"--grid: {name} is there twice, expected {name}=VALUE,VALUE,…")
+        try:
+            read = [from_text(cls, name, value.strip()) for value in values.split(",")]
+        except UserError as error:
+            raise UserError(f"--grid: {error}") from None
+        grid[name] = tuple(dict.fromkeys(read))
+    return grid
+
+
+def points(config: TrainConfig, grid: Grid, alone: str) -> list[Point]:
+    """`config` with every combination of the grid's values; one point, `alone`, without any."""
+    found = []
+    for combination in itertools.product(*grid.values()):
+        values = dict(zip(grid, combination, strict=True))
+        name = ",".join(f"{key}={quote(spell(value), safe='')}" for key, value in values.items())
+        try:
+            changed = from_json(type(config), {**to_json(config), **values})
+        except UserError as error:
+            raise UserError(f"--grid {name}: {error}") from None
+        found.append(Point(name or alone, values, changed))
+    return found
+
+
+def spell(value: Any) -> str:
+    """A value as it is typed."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,197 @@
+"""A sweep: every point of a grid of configs, trained with several seeds, tested, in one table.
+
+    OUT/sweep.json                   preset, grid, seeds and the config that all points share
+    OUT/rules=4,dropout=0.1/seed-0/  a run folder each
+    OUT/table.md  OUT/table.json     a row a point: median and range over seeds
+
+The folders are the state: what is complete is skipped, what is not goes on, a larger grid or more
+seeds extend. Nothing starts before every point is known to be a config that can be.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nps import sweep_table
+from nps.cluster import ray_cluster
+from nps.errors import RunFailed, UserError
+from nps.experiments import evaluate
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import Result, read_result
+from nps.grid import Grid, Point, points
+from nps.inspect.report import Table, markdown
+from nps.jobs import Job, Process, default_workers, job_of, train_all
+from nps.training import checkpoint
+from nps.training.config import SCHEMA, TrainConfig, differences, to_json
+from nps.training.files import read_json, replace_file, told_in_one_line, write_json
+from nps.training.progress import ProgressLine
+from nps.training.run import Run, identity
+from nps.training.signals import Interrupted, Signals
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a sweep."""
+
+    point: Point
+    seed: int
+    run: Run
+    identity: dict[str, Any]
+
+    def complete(self) -> bool:
+        return self.run.complete(self.identity)
+
+    def tested(self) -> bool:
+        """Has its best model been tested since it was trained?"""
+        path = self.run.folder / "test.json"
+        if not path.exists() or read_json(path).get("which") != "best":
+            return False
+        last = checkpoint.path_of(self.run.checkpoints, checkpoint.steps(self.run.checkpoints)[-1])
+        return path.stat().st_mtime >= (last / "manifest.json").stat().st_mtime
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep is, apart from where and how it is run."""
+
+    experiment: Experiment
+    preset: str
+    config: TrainConfig
+    """What all points share: the preset's config with the flags given."""
+    grid: Grid
+    seeds: int
+    out: Path
+
+    def points(self) -> list[Point]:
+        preset = to_json(self.experiment.presets[self.preset].config)
+        for name, value in to_json(self.config).items():
+            if name in self.grid and value != preset[name]:
+                raise UserError(f"{name}: given as a flag and in --grid, expected one of the two")
+        return points(self.config, self.grid, self.preset)
+
+    def members(self) -> list[Member]:
+        """Seed by seed, so that every point has its first result early."""
+        return [
+            Member(
+                point,
+                seed,
+                Run(self.out / point.name / f"seed-{seed}"),
+                identity(self.experiment.name, self.preset, seed, point.config),
+            )
+            for seed, point in itertools.product(range(self.seeds), self.points())
+        ]
+
+    def jobs(self, todo: Sequence[Member], device: str) -> list[Job]:
+        """One command a run; on a GPU one a point, whose seeds train as a stack."""
+
+        def job(member: Member, folder: Path, **which: int) -> Job:
+            config = member.point.config
+            return job_of(self.experiment, self.preset, config, folder, device=device, **which)
+
+        if device == "cpu" or self.seeds == 1:
+            return [job(member, member.run.folder, seed=member.seed) for member in todo]
+        points = {member.point.name: member for member in todo}
+        return [job(one, self.out / name, seeds=self.seeds) for name, one in points.items()]
+
+    def claim(self, members: Sequence[Member]) -> None:
+        """Write sweep.json, unless the folder holds a sweep or runs of other configs."""
+        path = self.out / "sweep.json"
+        if path.exists():
+            saved = read_json(path)
+            if not isinstance(saved, dict) or not {"preset", "config"} <= set(saved):
+                raise UserError(f"{path}: damaged, preset or config is missing")
+            wanted = {"preset": self.preset, **to_json(self.config)}
+            _refuse(self.out, differences({"preset": saved["preset"], **saved["config"]}, wanted))
+        for member in members:
+            _refuse(member.run.folder, member.run.differences(member.identity))
+        record = {"preset": self.preset, "grid": self.grid, "seeds": self.seeds}
+        with told_in_one_line(f"cannot write {path}"):
+            write_json(path, {"schema": SCHEMA, **record, "config": to_json(self.config)})
+
+
+@dataclass(frozen=True)
+class How:
+    """How to run a sweep: nothing here changes a result."""
+
+    on: str = "local"
+    """Processes on this machine (local), or tasks on a Ray cluster (ray)."""
+    workers: int = 0
+    """Runs at the same time; 0 for one a core, or what the cluster has room for."""
+    retries: int = 2
+    """How often a training that dies is begun again."""
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    table: Table
+    failed: dict[Path, str]
+    """Folder -> why its run failed."""
+
+
+def run_sweep(sweep: Sweep, how: How, report: Callable[[str], None]) -> Outcome:
+    """Train what is not complete, test what is not tested, write table.md and table.json."""
+    members = sweep.members()
+    with Run(sweep.out).writing():
+        sweep.claim(members)
+        todo = [member for member in members if not member.complete()]
+        complete = len(members) - len(todo)
+        report(f"{len(members)} runs in {sweep.out}: {complete} complete, {len(todo)} to train")
+        reasons = _train(sweep.jobs(todo, how.device), how, report)
+        failed = {
+            member.run.folder: reasons.get(member.run.folder) or reasons[member.run.folder.parent]
+            for member in todo
+            if reasons and not member.complete()
+        }
+        failed |= _test([member for member in members if member.run.folder not in failed])
+        results: dict[str, list[Result]] = {point.name: [] for point in sweep.points()}
+        for member in members:
+            if member.run.folder not in failed:
+                results[member.point.name].append(read_result(member.run.folder))
+        table = sweep_table.table(sweep.points(), results, sweep.seeds)
+        record = sweep_table.record(sweep.points(), results)
+        with told_in_one_line(f"cannot write {sweep.out / 'table.md'}"):
+            replace_file(sweep.out / "table.md", (markdown(table) + "\n").encode())
+            told = {str(path.relative_to(sweep.out)): why for path, why in failed.items()}
+            write_json(sweep.out / "table.json", {"points": record, "failed": told})
+    return Outcome(table, failed)
+
+
+def _train(jobs: Sequence[Job], how: How, report: Callable[[str], None]) -> dict[Path, str]:
+    if not jobs:
+        return {}
+    if how.on == "ray":
+        with ray_cluster(how.device) as start:
+            failed = train_all(jobs, how.workers or len(jobs), start, how.retries, report)
+    else:
+        failed = train_all(
+            jobs, how.workers or default_workers(how.device), Process, how.retries, report
+        )
+    return {job.folder: why for job, why in failed.items()}
+
+
+def _test(members: Sequence[Member]) -> dict[Path, str]:
+    """Test the best model of each run; returns why each that failed did."""
+    failed = {}
+    with Signals() as signals, ProgressLine("testing", len(members), 0, "runs") as line:
+        for number, member in enumerate(members):
+            if signals.received is not None:
+                raise Interrupted(signals.received, f"with {len(members) - number} runs not tested")
+            line.update(number)
+            try:
+                if not member.tested():
+                    evaluate(member.run.folder)
+            except (UserError, RunFailed) as error:
+                failed[member.run.folder] = str(error)
+    return failed
+
+
+def _refuse(folder: Path, changes: Sequence[str]) -> None:
+    if changes:
+        raise UserError(
+            f"{folder}: holds another config ({'; '.join(changes)}); choose another --out"
+        )
