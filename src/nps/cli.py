@@ -391,16 +391,25 @@ def bench(args: Sequence[str]) -> None:
       nps bench --device cuda --out results/bench
       nps bench --only goals
       nps bench --only slots --slots 2 5 10 --works step --models sequential gnn-512
+      nps bench --steps arithmetic --seeds 1 10 50
       nps bench --table results/bench/bench-cpu.json
     """
     from nps.bench import command
     from nps.bench.report import read, report
+    from nps.bench.steps import table as step_table
+    from nps.inspect.report import Report
 
     options = parse(command.BenchArgs, args, prog="nps bench", about=_about(bench))
     if options.table is not None:
         report(read(options.table)).show(Console())
         return
     _device(options.device)
+    if options.steps is not None:
+        steps = command.run_steps(options)
+        path = command.write_steps(steps, options)
+        Report(f"nps bench --steps {options.steps}", [step_table(steps["rows"])]).show(Console())
+        print(f"\nWritten: {path}")
+        return
     measured = command.run(options)
     paths = command.write(measured, options.out)
     report(measured).show(Console())

@@ -43,7 +43,7 @@ def test_too_slow_is_left_out_and_told():
 
 
 def test_too_large_is_left_out_and_told(monkeypatch):
-    monkeypatch.setattr(module, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(module, "free_bytes", lambda device: 1000)
     (row,) = measure([group("gnn-512")], CPU, 1)
     assert row.ms is None
     assert row.skipped == "needs about 0.0 GB, 0.0 GB are free"
@@ -62,7 +62,7 @@ def test_what_cannot_be_captured_is_told_and_the_rest_goes_on(monkeypatch):
 
 
 def test_free_memory_is_told():
-    assert 2**20 < module.free_memory(CPU) < 2**50
+    assert 2**20 < module.free_bytes(CPU) < 2**50
 
 
 @pytest.mark.parametrize("model", MODELS)

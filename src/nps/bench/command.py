@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -28,8 +28,10 @@ from nps.bench.figures import time_over
 from nps.bench.floor import Machine, probe
 from nps.bench.goals import goal_groups
 from nps.bench.measure import measure, with_floor
-from nps.bench.report import Bench
+from nps.bench.report import SCHEMA, Bench
+from nps.bench.steps import SEEDS, measure_steps
 from nps.errors import UserError, nearest
+from nps.experiments import find_preset
 from nps.inspect import figures
 from nps.training.files import replace_file, told_in_one_line, write_json
 from nps.training.progress import ProgressLine
@@ -68,6 +70,10 @@ class BenchArgs:
     """Alternating rounds; the median counts."""
     budget: float = 2.0
     """Seconds a call may take; slower cases are left out, and told."""
+    steps: str | None = None
+    """Measure whole training steps of this preset instead, for stacks of --seeds."""
+    seeds: tuple[int, ...] = SEEDS
+    """Sizes of the stacks for --steps."""
     table: Path | None = None
     """Measure nothing; show the tables of this bench-DEVICE.json."""
 
@@ -75,6 +81,8 @@ class BenchArgs:
         for name in AXES:
             for value in getattr(self, name):
                 _at_least_1(f"--{name}", value)
+        for value in self.seeds or (0,):
+            _at_least_1("--seeds", value)
         _at_least_1("--rounds", self.rounds)
         _at_least_1("--threads", 1 if self.threads is None else self.threads)
         if not self.budget > 0:
@@ -125,6 +133,26 @@ def run(args: BenchArgs) -> Bench:
             machine = _best(before, probe(device))
     rows = [with_floor(row, machine) for row in rows]
     return Bench(args.device, grid.centre, environment, machine, rows)
+
+
+def run_steps(args: BenchArgs) -> dict[str, Any]:
+    """Measure whole training steps. Nothing is written."""
+    assert args.steps is not None
+    experiment, _ = find_preset(args.steps)
+    device = torch.device(args.device)
+    threads = args.threads or (experiment.threads if args.device == "cpu" else None)
+    with _settings(threads):
+        rows = measure_steps(experiment, args.steps, device, args.seeds, args.rounds)
+        environment = {**describe(device), "tf32": False, "rounds": args.rounds}
+    return {"schema": SCHEMA, "environment": environment, "rows": rows}
+
+
+def write_steps(measured: dict[str, Any], args: BenchArgs) -> Path:
+    path = args.out / f"steps-{args.steps}-{args.device}.json"
+    with told_in_one_line(f"cannot write into {args.out}"):
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_json(path, {**measured, "rows": [asdict(row) for row in measured["rows"]]})
+    return path
 
 
 def write(bench: Bench, folder: Path) -> list[Path]:

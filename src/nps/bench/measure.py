@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +16,7 @@ from nps.bench.counts import Counts, count, peak_memory
 from nps.bench.floor import Machine, floor_bytes, floor_seconds
 from nps.bench.timing import Times, alternate, burst
 from nps.bench.works import Task, make_task, ready
+from nps.training.memory import free_bytes
 
 PART = 8  # this part of the batch is tried first
 TRIES = 3
@@ -130,7 +130,7 @@ class _Bench:
         """Memory and time grow with the batch, at most in proportion: an eighth of it tells."""
         part = make_task(smaller(case, PART), self.device)
         scale = case.batch / part.case.batch
-        memory, free = scale * peak_memory(part, self.device), free_memory(self.device)
+        memory, free = scale * peak_memory(part, self.device), free_bytes(self.device)
         if memory > free:
             raise Skipped(f"needs about {memory / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
         self._try(part, budget, scale)  # what is over with a part is far over with all
@@ -185,14 +185,3 @@ def _told(mode: Mode) -> Iterator[None]:
             raise
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise Skipped(f"not {mode}: {lines[0][:120] if lines else 'failed'}") from None
-
-
-def free_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept  # torch keeps what it will use again
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as lines:
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -6,6 +6,7 @@ step (gradients, temporaries, Adam's moments) is a factor.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -41,14 +42,12 @@ def bytes_a_seed(stack: Stack, forward: Callable[[], object]) -> float:
 
 def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
-        torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        with open("/proc/meminfo") as lines:
-            table = dict(line.split(":", 1) for line in lines)
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept  # torch keeps what it will use again
+    with contextlib.suppress(OSError, KeyError), open("/proc/meminfo") as lines:
+        table = dict(line.split(":", 1) for line in lines)
         return int(table["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):  # not Linux: half of the machine's memory
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2  # not Linux
 
 
 def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:

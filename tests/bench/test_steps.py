@@ -1,0 +1,36 @@
+"""Whole training steps, timed: of the loop's own update, for stacks of several sizes."""
+
+import json
+
+import pytest
+import torch
+
+from nps.bench.steps import StepRow, measure_steps, table
+from nps.experiments import find_preset
+from tests.test_cli import call
+
+
+def test_rows_for_every_stack():
+    experiment, _ = find_preset("arithmetic")
+    rows = measure_steps(experiment, "arithmetic", torch.device("cpu"), seeds=(1, 2), rounds=1)
+    assert [(row.seeds, row.mode) for row in rows] == [(1, "eager"), (2, "eager")]
+    for row in rows:
+        assert 0 < row.ms_least <= row.ms <= row.ms_most
+        assert row.launches > 50
+
+
+def test_steps_a_second_count_every_seed():
+    row = StepRow("arithmetic", 50, "captured", 0.5, 0.5, 0.5, 100, 2_000_000)
+    assert row.per_second == pytest.approx(100_000)
+    assert table([row]).rows == [["50", "captured", "0.5", "100,000", "100", "2.0"]]
+
+
+def test_the_command_writes_its_rows(tmp_path):
+    flags = ["--steps=arithmetic", "--seeds", "1", "--rounds=1", "--out", str(tmp_path)]
+    out, _ = call("bench", *flags)
+    assert "steps/s, all seeds" in out
+    written = json.loads((tmp_path / "steps-arithmetic-cpu.json").read_text())
+    assert written["rows"][0]["preset"] == "arithmetic"
+    assert written["environment"]["torch"] == torch.__version__
+    assert "did you mean arithmetic?" in call("bench", "--steps=arithmetc", code=2)[1]
+    assert "--seeds: got 0" in call("bench", "--steps=arithmetic", "--seeds", "0", code=2)[1]
