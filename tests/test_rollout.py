@@ -50,11 +50,13 @@ def test_start_is_left_alone_and_bad_input_is_told():
 @pytest.mark.parametrize("kind", ["sequential", "parallel"])
 @pytest.mark.parametrize("num_rules", [1, 6, 64])
 def test_captured_equals_eager_over_100_steps(kind, num_rules):
-    layer = layer_of(kind, num_rules).cuda()
-    slots = torch.randn(64, 5, 16, device="cuda")
+    # In float64: a capture may use other kernels, and over 100 steps the rounding of float32
+    # tips a choice between two nearly equal scores.
+    layer = layer_of(kind, num_rules).cuda().double()
+    slots = torch.randn(64, 5, 16, device="cuda", dtype=torch.float64)
     captured = nps.rollout(layer, slots, 100)
     eager = nps.rollout(layer, slots, 100, capture=False)
-    torch.testing.assert_close(captured, eager, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(captured, eager)
     assert not torch.equal(captured[98], captured[99])
 
 
