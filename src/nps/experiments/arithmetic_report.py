@@ -135,10 +135,16 @@ def _provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
     lines = []
     for name, runs in results.items():
         seconds = sum(run.seconds for run in runs) / len(runs)
+        seeds = [run.seed for run in runs]
+        together = max(run.seeds_in_stack for run in runs)
         lines.append(
-            f"nps train {name}: seeds {', '.join(str(run.seed) for run in runs)}; "
+            f"nps train {name}: {len(seeds)} seeds ({min(seeds)} to {max(seeds)}), "
             f"{runs[0].config['epochs']} epochs, "
-            f"{seconds:.0f} s a run"
+            + (
+                f"{seconds:.0f} s a run"
+                if together == 1
+                else f"{seconds:.0f} s for {together} seeds"
+            )
         )
     sittings = [sitting for runs in results.values() for run in runs for sitting in run.provenance]
     for key in ("device", "torch", "commit"):

@@ -32,6 +32,11 @@ class Result:
         return float(sum(s["wall_seconds"] for s in self.provenance))
 
     @property
+    def seeds_in_stack(self) -> int:
+        """How many seeds shared those seconds."""
+        return max(int(s.get("seeds_in_stack", 1)) for s in self.provenance)
+
+    @property
     def provenance(self) -> list[dict[str, Any]]:
         return self.run.provenance()
 
