@@ -54,8 +54,10 @@ class Blocks(NamedTuple):
         """
         t, n, device = *choice.shape, choice.device
         best, rule = choice.max(-1)
-        ranked, order = torch.where(best > 0, rule, n).sort(stable=True)
-        ends = torch.searchsorted(ranked, torch.arange(n, device=device), right=True)
+        # A GPU sorts byte by byte: the fewer, the better.
+        kind = torch.int16 if n < 2**15 else torch.int64
+        ranked, order = torch.where(best > 0, rule, n).to(kind).sort(stable=True)
+        ends = torch.searchsorted(ranked, torch.arange(n, dtype=kind, device=device), right=True)
         starts = F.pad(ends[:-1], (1, 0))
         last = ((ends - starts + size - 1) // size).cumsum(0)
         blocks = min(t, (t + n * (size - 1)) // size) if static else max(1, int(last[-1]))
@@ -65,7 +67,7 @@ class Blocks(NamedTuple):
         gaps = F.pad(last[:-1], (1, 0)) * size - starts
         places = torch.arange(blocks * size, device=device).view(blocks, size)
         ranks = (places - gaps[owner].unsqueeze(-1)).clamp(max=t - 1)
-        place = torch.arange(t, device=device) + F.pad(gaps, (0, 1))[ranked]
+        place = torch.arange(t, device=device) + F.pad(gaps, (0, 1))[ranked.long()]
         place = torch.where(ranked < n, place, 0)
         return cls(owner, order[ranks], torch.empty_like(place).scatter_(0, order, place), best > 0)
 
