@@ -32,6 +32,7 @@ class Model(NamedTuple):
     """Short, for tables; K is the number of stages, 1 where it is not told."""
     make: Callable[[int], nn.Module]
     """From the number of rules, which only NPS has."""
+    has_rules: bool = False
 
 
 def _dense(make: Callable[[], nn.Module]) -> Callable[[int], nn.Module]:
@@ -39,10 +40,10 @@ def _dense(make: Callable[[], nn.Module]) -> Callable[[int], nn.Module]:
 
 
 MODELS = {
-    "sequential": Model("Sequential", partial(SequentialNPS, SLOT_DIM)),
-    "sequential-3": Model("Sequential K=3", partial(SequentialNPS, SLOT_DIM, stages=3)),
-    "parallel": Model("Parallel", partial(ParallelNPS, SLOT_DIM)),
-    "parallel-3": Model("Parallel K=3", partial(ParallelNPS, SLOT_DIM, stages=3)),
+    "sequential": Model("Sequential", partial(SequentialNPS, SLOT_DIM), True),
+    "sequential-3": Model("Sequential K=3", partial(SequentialNPS, SLOT_DIM, stages=3), True),
+    "parallel": Model("Parallel", partial(ParallelNPS, SLOT_DIM), True),
+    "parallel-3": Model("Parallel K=3", partial(ParallelNPS, SLOT_DIM, stages=3), True),
     "gnn-512": Model("GNN 512", _dense(partial(GNN, SLOT_DIM, lean=False))),
     "gnn-512-lean": Model("GNN 512 lean", _dense(partial(GNN, SLOT_DIM))),
     "gnn-128": Model("GNN 128", _dense(partial(GNN, SLOT_DIM, hidden_dim=128, lean=False))),
@@ -124,6 +125,8 @@ def sweep(
     """All models side by side at the centre, or at each value of one axis through it."""
     middle = dict(zip(AXES, grid.centre, strict=True))
     sizes = [middle]
+    if section == "rules":  # the others would be measured again and again
+        models = [name for name in models if MODELS[name].has_rules or name == REFERENCE]
     if section in AXES:
         sizes = [{**middle, section: value} for value in getattr(grid, section)]
     return [
