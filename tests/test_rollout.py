@@ -57,7 +57,7 @@ def test_captured_equals_eager_over_100_steps(kind, num_rules):
     captured = nps.rollout(layer, slots, 100)
     eager = nps.rollout(layer, slots, 100, capture=False)
     torch.testing.assert_close(captured, eager)
-    assert not torch.equal(captured[98], captured[99])
+    assert not torch.equal(captured[0], captured[99])
 
 
 @pytest.mark.gpu

@@ -410,7 +410,7 @@ def bench(args: Sequence[str]) -> None:
         Report(f"nps bench --steps {options.steps}", [step_table(steps["rows"])]).show(Console())
         print(f"\nWritten: {path}")
         return
-    measured = command.run(options)
+    measured = command.run(options, lambda some: command.write(some, options.out, draw=False))
     paths = command.write(measured, options.out)
     report(measured).show(Console())
     print("\nWritten: " + ", ".join(map(str, paths)))

@@ -1,6 +1,7 @@
 """Groups become rows; what is left out says why; works give what the layers give."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -14,15 +15,17 @@ from nps.bench.works import make_task, ready
 CPU = torch.device("cpu")
 
 
+def all_rows(groups, device):
+    return list(itertools.chain(*measure(groups, device, 1)))
+
+
 def group(*models, work="forward", mode="eager", budget=60.0):
     return Group("centre", tuple(Case(m, work, mode, 4, 3, 2) for m in models), budget)
 
 
 def test_rows_in_order_with_ratios_to_the_gnn():
     models = ("sequential", "gnn-512", "attention")
-    heard = []
-    rows = measure([group(*models), group(*models, work="step")], CPU, 1, heard.append)
-    assert heard == [3, 6]
+    rows = all_rows([group(*models), group(*models, work="step")], CPU)
     assert [row.model for row in rows] == [*models, *models]
     for row in rows:
         gnn = next(r for r in rows if (r.model, r.work) == ("gnn-512", row.work))
@@ -33,18 +36,18 @@ def test_rows_in_order_with_ratios_to_the_gnn():
 
 
 def test_no_gnn_no_ratio():
-    assert measure([group("sequential")], CPU, 1)[0].faster is None
+    assert all_rows([group("sequential")], CPU)[0].faster is None
 
 
 def test_too_slow_is_left_out_and_told():
-    (row,) = measure([group("gnn-512", budget=1e-9)], CPU, 1)
+    (row,) = all_rows([group("gnn-512", budget=1e-9)], CPU)
     assert row.ms is None
     assert "s a call, more than allowed (--budget)" in row.skipped
 
 
 def test_too_large_is_left_out_and_told(monkeypatch):
     monkeypatch.setattr(module, "free_bytes", lambda device: 1000)
-    (row,) = measure([group("gnn-512")], CPU, 1)
+    (row,) = all_rows([group("gnn-512")], CPU)
     assert row.ms is None
     assert row.skipped == "needs about 0.0 GB, 0.0 GB are free"
 
@@ -56,7 +59,7 @@ def test_what_cannot_be_captured_is_told_and_the_rest_goes_on(monkeypatch):
         return task
 
     monkeypatch.setattr(module, "ready", refuse)
-    rows = measure([group("parallel", "sequential", mode="captured")], CPU, 1)
+    rows = all_rows([group("parallel", "sequential", mode="captured")], CPU)
     assert rows[0].skipped == "not captured: operation not permitted"
     assert rows[1].ms is not None
 
@@ -96,7 +99,7 @@ def test_compiled_gives_what_eager_gives():
 @pytest.mark.parametrize("work", ["forward", "step", "rollout"])
 def test_every_mode_on_the_gpu(work, mode):
     models = ("sequential", "parallel", "gnn-512", "transformer")
-    rows = measure([group(*models, work=work, mode=mode)], torch.device("cuda"), 1)
+    rows = all_rows([group(*models, work=work, mode=mode)], torch.device("cuda"))
     assert [row.skipped for row in rows] == [None] * len(models)
     assert all(row.ms > 0 and row.peak_bytes > 0 for row in rows)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +28,7 @@ from nps.bench.cases import (
 from nps.bench.figures import time_over
 from nps.bench.floor import Machine, probe
 from nps.bench.goals import goal_groups
-from nps.bench.measure import measure, with_floor
+from nps.bench.measure import Row, measure, with_floor
 from nps.bench.report import SCHEMA, Bench
 from nps.bench.steps import SEEDS, measure_steps
 from nps.errors import UserError, nearest
@@ -39,6 +40,7 @@ from nps.training.provenance import describe
 
 Section = Literal["centre", "slots", "rules", "batch", "goals"]
 SECTIONS: tuple[Section, ...] = ("centre", "slots", "rules", "batch", "goals")
+SECONDS_BETWEEN_SAVES = 5.0
 DRAWN: tuple[Axis, ...] = ("slots", "rules")
 
 
@@ -119,20 +121,30 @@ def plan(args: BenchArgs) -> tuple[Grid, list[Group]]:
     return grid, once(groups)
 
 
-def run(args: BenchArgs) -> Bench:
-    """Measure. Nothing is written."""
+def run(args: BenchArgs, keep: Callable[[Bench], None] = lambda bench: None) -> Bench:
+    """Measure. `keep` gets what is there every few seconds, so that a stop loses little."""
     device = torch.device(args.device)
     grid, groups = plan(args)
     cases = sum(len(group.cases) for group in groups)
     with _settings(args.threads or (2 if args.device == "cpu" else None)):
         environment = {**describe(device), "tf32": False, "rounds": args.rounds}
+        before, kept_at = probe(device), time.monotonic()
+
+        def bench(machine: Machine, rows: Sequence[Row]) -> Bench:
+            measured = [with_floor(row, machine) for row in rows]
+            return Bench(args.device, grid.centre, environment, machine, measured)
+
         with ProgressLine("measuring", cases, 0, "cases") as line:
+            rows: list[Row] = []
+            for more in measure(groups, device, args.rounds):
+                rows += more
+                line.update(len(rows))
+                if time.monotonic() - kept_at > SECONDS_BETWEEN_SAVES:
+                    keep(bench(before, rows))
+                    kept_at = time.monotonic()
             # The best of before and after: a peak that a busy moment hid would flatter the layers.
-            before = probe(device)
-            rows = measure(groups, device, args.rounds, line.update)
             machine = _best(before, probe(device))
-    rows = [with_floor(row, machine) for row in rows]
-    return Bench(args.device, grid.centre, environment, machine, rows)
+    return bench(machine, rows)
 
 
 def run_steps(args: BenchArgs) -> dict[str, Any]:
@@ -155,13 +167,13 @@ def write_steps(measured: dict[str, Any], args: BenchArgs) -> Path:
     return path
 
 
-def write(bench: Bench, folder: Path) -> list[Path]:
+def write(bench: Bench, folder: Path, *, draw: bool = True) -> list[Path]:
     """The JSON file and, with matplotlib, the figures that have enough sizes."""
     paths = [folder / f"bench-{bench.device}.json"]
     with told_in_one_line(f"cannot write into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(paths[0], bench.to_json())
-        for axis in DRAWN if figures.available() else ():
+        for axis in DRAWN if draw and figures.available() else ():
             image = time_over(bench, axis)
             if image is not None:
                 paths.append(folder / f"{bench.device}-time-over-{axis}.png")

@@ -55,19 +55,11 @@ class Row:
         return Case(self.model, self.work, self.mode, self.batch, self.slots, self.rules)
 
 
-def measure(
-    groups: Sequence[Group],
-    device: torch.device,
-    rounds: int,
-    done: Callable[[int], None] = lambda cases: None,
-) -> list[Row]:
-    """All rows, without their floors; `done` hears how many cases are finished."""
+def measure(groups: Sequence[Group], device: torch.device, rounds: int) -> Iterator[list[Row]]:
+    """The rows of one group after the other, without their floors."""
     bench = _Bench(device, rounds)
-    rows: list[Row] = []
     for group in groups:
-        rows += bench.rows(group)
-        done(len(rows))
-    return rows
+        yield bench.rows(group)
 
 
 def with_floor(row: Row, machine: Machine) -> Row:
