@@ -42,6 +42,7 @@ BELOW = {
     "training": {"rules"},
     "experiments": {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"},
     "bench": {"rules", "interactions", "inspect", "training", "experiments"},
+    "jobs": {"training", "experiments", "inspect", "cli"},  # a job is a command of its own
 }
 
 

@@ -6,7 +6,7 @@ import contextlib
 import io
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tyro
 
@@ -20,7 +20,7 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):
-            parsed: Any = tyro.cli(cls, args=list(args), prog=prog, description=about)
+            parsed: T = tyro.cli(cls, args=list(args), prog=prog, description=about)
     except SystemExit as stop:
         if stop.code == 0:
             raise

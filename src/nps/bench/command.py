@@ -70,7 +70,7 @@ class BenchArgs:
     """CPU threads (default: 2 on the CPU)."""
     rounds: int = 7
     """Alternating rounds; the median counts."""
-    budget: float = 2.0
+    budget: float = 0.5
     """Seconds a call may take; slower cases are left out, and told."""
     steps: str | None = None
     """Measure whole training steps of this preset instead, for stacks of --seeds."""
@@ -121,7 +121,7 @@ def plan(args: BenchArgs) -> tuple[Grid, list[Group]]:
     return grid, once(groups)
 
 
-def run(args: BenchArgs, keep: Callable[[Bench], None] = lambda bench: None) -> Bench:
+def run(args: BenchArgs, keep: Callable[[Bench], object] = lambda bench: None) -> Bench:
     """Measure. `keep` gets what is there every few seconds, so that a stop loses little."""
     device = torch.device(args.device)
     grid, groups = plan(args)

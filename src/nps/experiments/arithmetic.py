@@ -20,7 +20,7 @@ from nps.inspect.symbolic import read_rule
 from nps.interactions import Routing
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.arithmetic import COORDINATES, CoordinateArithmetic
-from nps.rules import RuleLayer, SequentialNPS, Trace
+from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int, require_number
 from nps.training import distributed, rng
 from nps.training.config import TrainConfig
@@ -172,7 +172,8 @@ class ArithmeticTask:
     @torch.no_grad()
     def read_rules(self, model: CoordinateArithmetic) -> list[dict[str, Any]]:
         """Every rule in words, fitted on the test points it was used for."""
-        data = self.sets["test"]
+        data, rules = self.sets["test"], model.layer.rules
+        assert isinstance(rules, MLPRules)  # as make_layer builds them
         _, trace = model(data.before, data.after, return_trace=True)
         primary, rule, context = what_fired(trace)
         example = torch.arange(len(rule), device=rule.device)
@@ -181,7 +182,7 @@ class ArithmeticTask:
             used = rule == i
             mine = data.before[example[used], primary[used]]
             others = data.before[example[used], context[used]]
-            reading = read_rule(model.layer.rules, i, mine, others, COORDINATES)
+            reading = read_rule(rules, i, mine, others, COORDINATES)
             r2 = None if reading.r2 != reading.r2 else reading.r2
             readings.append({"rule": i, "says": reading.sentence, "r2": r2, "uses": reading.uses})
         return readings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +120,7 @@ def _in_words(name: str, result: Result) -> list[Heading | Lines | Text]:
 def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
     drawn = ("arithmetic", "arithmetic-baseline", "arithmetic-sharp")
     names = [name for name in drawn if name in shown]
-    panels = {}
+    panels: dict[str, tuple[Sequence[int], np.ndarray]] = {}
     for name in names:
         rows = [row for row in shown[name].run.metrics() if "validation" in row]
         tables = np.array([row["validation"]["table"] for row in rows])

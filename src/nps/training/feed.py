@@ -69,6 +69,8 @@ class Feed:
         if step // self.steps_an_epoch != self._epoch:
             self._epoch = step // self.steps_an_epoch
             orders = self._orders_of(self._epoch)
+            if self.device.type == "cuda":  # so that the copy waits for no one
+                orders = orders.pin_memory()
             self._order.copy_(orders, non_blocking=True)
         if step // self.block != self._block:
             self._block = step // self.block
@@ -84,8 +86,8 @@ class Feed:
         return drawn
 
     def _draw_orders(self, epoch: int) -> Int[Tensor, "S steps B"]:
-        orders = torch.stack([self.order(s, epoch)[:, self._mine] for s in self.seeds])
-        return orders.pin_memory() if self.device.type == "cuda" else orders
+        # On the CPU alone: a call to CUDA from another thread would spoil a capture.
+        return torch.stack([self.order(s, epoch)[:, self._mine] for s in self.seeds])
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "steps B"]:
         """The batches of an epoch: a permutation without the incomplete last batch."""

@@ -31,7 +31,7 @@ class Batch:
 
 
 class Task(Protocol):
-    """One experiment with its data, on one device."""
+    """One experiment with its data, on one device. Models are those that `make_model` makes."""
 
     examples: int
     """Size of the training set; the loop draws indices below it."""
@@ -47,12 +47,12 @@ class Task(Protocol):
         ...
 
     def loss(
-        self, model: nn.Module, batch: Batch
+        self, model: Any, batch: Batch
     ) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
         """Mean loss over the batch, and scalars to log as epoch means, the same in every phase."""
         ...
 
-    def measure(self, model: nn.Module) -> dict[str, Tensor]:
+    def measure(self, model: Any) -> dict[str, Tensor]:
         """What the model does on the validation set."""
         ...
 
@@ -60,6 +60,6 @@ class Task(Protocol):
         """Metrics of what was measured, JSON values. `score` (lower is better) picks the best."""
         ...
 
-    def test(self, model: nn.Module) -> dict[str, Any]:
+    def test(self, model: Any) -> dict[str, Any]:
         """Metrics on the test set, JSON values. Never called while training."""
         ...

@@ -2,7 +2,7 @@
 
 A separate process a run keeps runs independent: one that dies takes no other along and goes on
 from its checkpoint, and each can be repeated alone by its own command. Where the processes run is
-a function from a job to a `Training`: `Process` here, or a task on a cluster (`nps.cluster`).
+a function from a job to a `Training`: `Process` here, or a task on a cluster (`nps.jobs.cluster`).
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class Process:
     """A training as a child process on this machine."""
 
     def __init__(self, job: Job) -> None:
-        command = [sys.executable, "-m", "nps.worker", *job.command]
+        command = [sys.executable, "-m", "nps.jobs.worker", *job.command]
         # A file, since a pipe that nobody reads fills up; it lives as long as this object.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # the workers share the cores already
-            stdin=subprocess.PIPE,  # held open, never written: see nps.worker
+            stdin=subprocess.PIPE,  # held open, never written: see nps.jobs.worker
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
             # Signals reach the children once, through us, not also from the terminal.

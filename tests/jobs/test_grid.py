@@ -7,7 +7,7 @@ import pytest
 
 from nps.errors import UserError
 from nps.experiments.arithmetic import Config
-from nps.grid import parse_grid, points
+from nps.jobs.grid import parse_grid, points
 
 
 @pytest.mark.parametrize(

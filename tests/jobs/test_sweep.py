@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nps import cli
-from nps.jobs import End
+from nps.jobs.processes import End
 from nps.training.loop import Settings
 from nps.training.run import Run
 from tests.test_cli import SMALL, call, start
@@ -37,7 +37,7 @@ def trained(monkeypatch):
         def poll(self):
             return End(0, "")
 
-    monkeypatch.setattr("nps.sweep.Process", Inline)
+    monkeypatch.setattr("nps.jobs.sweep.Process", Inline)
     return folders
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nps.experiments.results import Result, spread, values
-from nps.grid import Point, spell
 from nps.inspect.report import Table
+from nps.jobs.grid import Point, spell
 
 Results = Mapping[str, Sequence[Result]]
 """Name of a point -> its tested runs."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nps.errors import RunFailed, UserError
-from nps.jobs import End, Job, run_jobs, train_all
+from nps.jobs.processes import End, Job, run_jobs, train_all
 from nps.training.run import Run
 
 SMALL = ("--train-examples=640", "--validation-examples=50", "--validate-every=1")
@@ -66,7 +66,7 @@ class Fake:
 
 
 def test_the_dead_go_on_and_the_failed_do_not(monkeypatch):
-    monkeypatch.setattr("nps.jobs.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("nps.jobs.processes.POLL_SECONDS", 0.001)
     killed, good = End(-9, "killed"), End(0, "")
     Fake.script = {
         "dies": [killed, End(143, "terminated"), good],
@@ -97,7 +97,7 @@ def test_a_training_ends_with_whoever_started_it(tmp_path):
     script = f"""
 import time
 from pathlib import Path
-from nps.jobs import Job, Process
+from nps.jobs.processes import Job, Process
 process = Process(Job(Path({str(tmp_path / "run")!r}), ("arithmetic", *{SMALL!r}), 300))
 time.sleep(90)
 """

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nps import sweep_table
-from nps.cluster import ray_cluster
 from nps.errors import RunFailed, UserError
 from nps.experiments import evaluate
 from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, read_result
-from nps.grid import Grid, Point, points
 from nps.inspect.report import Table, markdown
-from nps.jobs import Job, Process, default_workers, job_of, train_all
+from nps.jobs import table as sweep_table
+from nps.jobs.cluster import ray_cluster
+from nps.jobs.grid import Grid, Point, points
+from nps.jobs.processes import Job, Process, default_workers, job_of, train_all
 from nps.training import checkpoint
 from nps.training.config import SCHEMA, TrainConfig, differences, to_json
 from nps.training.files import read_json, replace_file, told_in_one_line, write_json

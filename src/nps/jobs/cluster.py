@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nps.errors import UserError
-from nps.jobs import POLL_SECONDS, End, Job, Process, Training
+from nps.jobs.processes import POLL_SECONDS, End, Job, Process, Training
 
 
 @contextmanager

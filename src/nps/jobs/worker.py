@@ -1,4 +1,4 @@
-"""`python -m nps.worker train …`: the `nps` command as a child that does not outlive its parent.
+"""`python -m nps.jobs.worker train …`: the `nps` command as a child that ends with its parent.
 
 The parent holds the other end of our standard input and never writes. When it is gone, however it
 went, the kernel closes that end; we leave at once, and the run folder is free for whoever goes on.

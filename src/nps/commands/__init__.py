@@ -1,0 +1,20 @@
+"""The commands of `nps`, one a file. Each imports what it needs when it is called."""
+
+from collections.abc import Callable, Sequence
+
+from nps.commands.bench import bench
+from nps.commands.evaluate import evaluate
+from nps.commands.run import run
+from nps.commands.sweep import sweep
+from nps.commands.table import presets, table
+from nps.commands.train import train
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "run": run,
+    "train": train,
+    "eval": evaluate,
+    "sweep": sweep,
+    "table": table,
+    "presets": presets,
+    "bench": bench,
+}

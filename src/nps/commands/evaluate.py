@@ -1,0 +1,40 @@
+"""`nps eval RUN`: the test metrics of a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nps.commands.shared import Device, about, find_device, positional
+from nps.flags import parse
+
+
+@dataclass(frozen=True)
+class EvalArgs:
+    device: Device = "cpu"
+    """cpu or cuda."""
+    which: Literal["best", "last"] = "best"
+    """The model with the best validation score, or the last one."""
+
+
+def evaluate(args: Sequence[str]) -> None:
+    """Test a trained model. Everything about the model is read from its run folder.
+
+    Examples:
+      nps eval runs/sharp
+      nps eval runs/sharp/checkpoints/step-00046800 --which last
+    """
+    from nps import experiments
+
+    name, rest = positional(evaluate, "RUN", args)
+    options = parse(EvalArgs, rest, prog="nps eval RUN", about=about(evaluate))
+    find_device(options.device)
+    metrics = experiments.evaluate(Path(name), options.device, options.which)
+    for key, value in metrics.items():
+        if isinstance(value, float):
+            print(f"{key:18} {value:.6g}")
+    for rule in metrics.get("rules", []):
+        fit = f"   (R² {rule['r2']:.3f})" if rule["r2"] is not None else ""
+        print(f"rule {rule['rule']}: {rule['says']}{fit}")

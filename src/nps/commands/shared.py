@@ -1,0 +1,64 @@
+"""What the commands share: help from docstrings, the leading argument, one-line errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from nps.errors import UserError
+
+Device = Literal["cpu", "cuda"]
+
+
+def say(text: str) -> None:
+    print(f"nps: {text}", file=sys.stderr)
+
+
+def quiet(text: str) -> None:
+    """Say nothing: what every process but the first does."""
+
+
+def positional(
+    command: Callable[..., None], what: str, args: Sequence[str]
+) -> tuple[str, Sequence[str]]:
+    """The leading argument of a command; its --help needs none."""
+    example = next(line.strip() for line in _doc(command) if line.strip().startswith("nps "))
+    name = " ".join(example.split()[:2])
+    if args and not args[0].startswith("-"):
+        return args[0], args[1:]
+    if args and args[0] in ("-h", "--help"):
+        print(f"{name} {what} [flags]\n\n{about(command)}\n")
+        print(f"All flags: {name} {what} --help")
+        sys.exit(0)
+    raise UserError(f"{name}: expected {what} first, e.g. {example}")
+
+
+def about(function: Callable[..., None], first: str = "") -> str:
+    lines = [line[4:] if line.startswith("    ") else line for line in _doc(function)]
+    text = "\n".join(lines).strip()
+    return f"{first}\n\n{text}" if first else text
+
+
+def _doc(function: Callable[..., None]) -> list[str]:
+    return (function.__doc__ or "").splitlines()
+
+
+def field(help_text: str, *default: Any) -> Any:
+    """A dataclass field with its line of help, required without a default."""
+    value = default[0] if default else dataclasses.MISSING
+    return dataclasses.field(default=value, metadata={"help": help_text})
+
+
+def find_device(name: str) -> Any:
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no CUDA device here")
+    return torch.device(name)
+
+
+def require(holds: bool, message: str) -> None:
+    if not holds:
+        raise UserError(message)

@@ -1,0 +1,78 @@
+"""`nps sweep PRESET`: a grid of configs with several seeds each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from nps.commands.shared import Device, about, find_device, positional, require, say
+from nps.errors import RunFailed
+from nps.flags import parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepArgs:
+    grid: Annotated[
+        tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
+        tyro.conf.arg(metavar="NAME=VALUE,VALUE,… …"),
+    ] = ()
+    """Fields of the config and their values; every combination is a point of the grid."""
+    seeds: int = 1
+    """Runs of each point, with seeds 0, 1, …"""
+    out: Path | None = None
+    """Folder for runs and table (default: runs/sweep-PRESET); with ray, one that all nodes see."""
+    workers: int = 0
+    """Runs at the same time (default: one a core; with ray, all that the cluster has room for)."""
+    retries: int = 2
+    """How often a training that dies is begun again from its checkpoint."""
+    on: Literal["local", "ray"] = "local"
+    """Processes here, or tasks on Ray: RAY_ADDRESS, else a running cluster, else one of its own."""
+    device: Device = "cpu"
+    """Where to train: cpu or cuda."""
+
+
+def sweep(args: Sequence[str]) -> None:
+    """Train a grid of configs with several seeds each, test them, and end in one table.
+
+    The same command again goes on and skips what is complete; more values or seeds extend it. A
+    training that dies goes on from its checkpoint. The config's own flags hold for all points.
+
+    Examples:
+      nps sweep arithmetic --grid rules=1,2,4,6 --seeds 5
+      nps sweep arithmetic --grid rules=4,6 dropout=0,0.35 --epochs 50 --workers 8
+      nps sweep arithmetic-sharp --grid balance=0,0.1,0.3 --seeds 10 --on ray
+    """
+    from nps.experiments import find_preset
+    from nps.inspect.report import Report
+    from nps.jobs.grid import parse_grid
+    from nps.jobs.sweep import How, Sweep, run_sweep
+
+    name, rest = positional(sweep, "PRESET", args)
+    experiment, preset = find_preset(name)
+    config: Any = Annotated[experiment.config, tyro.conf.arg(name="")]
+    fields = [("config", config, dataclasses.field(default=preset.config))]
+    cls = dataclasses.make_dataclass("Args", fields, bases=(SweepArgs,), frozen=True, kw_only=True)
+    options: Any = parse(cls, rest, prog=f"nps sweep {name}", about=about(sweep, preset.about))
+    for flag, least in (("seeds", 1), ("workers", 0), ("retries", 0)):
+        value = getattr(options, flag)
+        require(value >= least, f"--{flag}: got {value}, expected at least {least}")
+    if options.on == "local":
+        find_device(options.device)
+    grid = parse_grid(experiment.config, [text for given in options.grid for text in given])
+    out = options.out or Path("runs") / f"sweep-{name}"
+    plan = Sweep(experiment, name, options.config, grid, options.seeds, out)
+    how = How(options.on, options.workers, options.retries, options.device)
+    outcome = run_sweep(plan, how, say)
+    Report(f"{name}: {out}", [outcome.table]).show(Console())
+    print(f"\nAlso as Markdown and JSON: {out / 'table.md'}, {out / 'table.json'}")
+    for folder, why in outcome.failed.items():
+        say(f"{folder} failed: {why}")
+    if outcome.failed:
+        runs = f"{len(outcome.failed)} of {len(plan.members())} runs"
+        raise RunFailed(f"{runs} failed; the same command tries them again")

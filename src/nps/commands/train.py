@@ -1,0 +1,114 @@
+"""`nps train PRESET`: one run, or many seeds as a stack, or one run by several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from nps.commands.shared import Device, about, field, find_device, positional, quiet, require, say
+from nps.errors import UserError
+from nps.flags import parse
+
+
+def train(args: Sequence[str]) -> None:
+    """Train one model into a run folder. The same command again resumes, bit for bit.
+
+    With --seeds N, N models are trained at once, each into OUT/seed-<s>. Under torchrun, several
+    processes train one model together.
+
+    Examples:
+      nps train arithmetic --out runs/a
+      nps train arithmetic --out runs/six --rules 6 --seed 1
+      nps train arithmetic-sharp --out runs/sharp --seeds 50 --device cuda
+      torchrun --nproc-per-node 2 -m nps train arithmetic --out runs/a
+    """
+    import torch
+
+    from nps.experiments import find_preset
+    from nps.training import distributed
+
+    name, rest = positional(train, "PRESET", args)
+    experiment, preset = find_preset(name)
+    options = parse(
+        _train_args(experiment.config, preset.config),
+        rest,
+        prog=f"nps train {name}",
+        about=about(train, preset.about),
+    )
+    require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
+    at_once = options.at_once
+    require(at_once is None or at_once >= 1, f"--at-once: got {at_once}, expected at least 1")
+    if experiment.threads is not None:
+        torch.set_num_threads(experiment.threads)
+    with distributed.processes(find_device(options.device)) as device:
+        _train(experiment, name, options, device)
+
+
+def _train_args(kind: type[Any], preset: Any) -> type[Any]:
+    """The flags of `nps train`: how to run, and every field of the config."""
+    from nps.training.precision import Precision
+
+    fields: list[Any] = [
+        ("out", Path, field("Run folder; with --seeds the folder of the runs.")),
+        (
+            "seed",
+            int,
+            field("Seed of initialisation, order and noise; with --seeds the first.", 0),
+        ),
+        ("seeds", int, field("Train so many seeds at once, each as its own run.", 1)),
+        ("at_once", int | None, field("Most seeds in one stack (default: what fits).", None)),
+        ("device", Device, field("cpu or cuda.", "cpu")),
+        ("capture", bool, field("On cuda, replay the step as a CUDA graph.", True)),
+        ("precision", Precision, field("float32 is exact; tf32 and bf16 are faster.", "float32")),
+        ("fresh", bool, field("Throw away the run in --out and start over.", False)),
+        ("tensorboard", bool, field("Also write TensorBoard logs.", False)),
+        (
+            "config",
+            Annotated[kind, tyro.conf.arg(name="")],
+            dataclasses.field(default=preset),
+        ),
+    ]
+    return dataclasses.make_dataclass("TrainArgs", fields, frozen=True, kw_only=True)
+
+
+def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
+    from nps.training import distributed
+    from nps.training.loop import Settings
+    from nps.training.loop import train as train_loop
+    from nps.training.run import Run, identity
+
+    first, count, out = options.seed, options.seeds, options.out
+    if count > 1 and distributed.active():
+        raise UserError("--seeds: several processes train one seed together; nps sweep runs many")
+    distributed.require_even_shares(options.config.batch_size)
+    folders = [out] if count == 1 else [out / f"seed-{first + i}" for i in range(count)]
+    runs = {first + i: Run(folder) for i, folder in enumerate(folders)}
+    settings = Settings(
+        tensorboard=options.tensorboard,
+        capture=options.capture,
+        precision=options.precision,
+        seeds_at_once=options.at_once,
+    )
+    with contextlib.ExitStack() as held:
+        if distributed.is_first():
+            for seed, run in runs.items():
+                held.enter_context(run.writing())
+                run.claim(
+                    identity(experiment.name, preset, seed, options.config), fresh=options.fresh
+                )
+        distributed.wait_for_all()
+        task = experiment.make_task(options.config, device)
+        report = say if distributed.is_first() else quiet
+        train_loop(task, options.config, runs, device, settings, report)
+    if not distributed.is_first():
+        return
+    for run in runs.values():
+        rows = [row for row in run.metrics() if "validation" in row]
+        score = min(row["validation"]["score"] for row in rows)
+        print(f"{run.folder}: trained, best validation score {score:.6g}")
+    print(f"Test {'it' if count == 1 else 'one'}: nps eval {folders[0]}")
