@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from nps.allocator import keep_freed_memory
 from nps.commands import COMMANDS
 from nps.commands.shared import say
 from nps.errors import RunFailed, UserError, nearest
@@ -39,6 +40,7 @@ Examples:
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `nps`."""
     args = list(sys.argv[1:] if argv is None else argv)
+    keep_freed_memory()
     try:
         _dispatch(args)
     except UserError as error:

@@ -42,12 +42,11 @@ def time_over(bench: Bench, axis: Axis) -> bytes | None:
     panels = figure.subplots(1, len(works), sharex=True, squeeze=False)[0]
     for panel, work in zip(panels, works, strict=True):
         for model in MODELS:
-            points = sorted(
-                (getattr(row, axis), row.ms)
-                for row in rows
-                if (row.work, row.model) == (work, model)
-            )
-            if points:
+            mine = [row for row in rows if (row.work, row.model) == (work, model)]
+            # At the centre the axis's own measurement comes last and counts.
+            mine.sort(key=lambda row: row.section == axis)
+            points = sorted({getattr(row, axis): row.ms for row in mine}.items())
+            if len(points) > 1:
                 colour, line, marker = STYLES[model]
                 style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4}
                 panel.plot(*zip(*points, strict=True), label=MODELS[model].label, **style)
