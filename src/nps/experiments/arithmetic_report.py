@@ -139,7 +139,7 @@ def _provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
         seeds = [run.seed for run in runs]
         together = max(run.seeds_in_stack for run in runs)
         lines.append(
-            f"nps train {name}: {len(seeds)} seeds ({min(seeds)} to {max(seeds)}), "
+            f"nps train {name}: {_which(seeds)}, "
             f"{runs[0].config['epochs']} epochs, "
             + (
                 f"{seconds:.0f} s a run"
@@ -151,3 +151,9 @@ def _provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
     for key in ("device", "torch", "commit"):
         lines.append(f"{key}: {', '.join(sorted({str(sitting[key]) for sitting in sittings}))}")
     return [Heading("Where the numbers come from"), Lines(lines)]
+
+
+def _which(seeds: Sequence[int]) -> str:
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)})"
