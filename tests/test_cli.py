@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def start(*args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
+
+
+def wait_for(logs: Sequence[Path], seconds: float = 90.0) -> None:
+    """Until each of the metric logs has begun."""
+    deadline = time.monotonic() + seconds
+    while not all(log.exists() and log.stat().st_size for log in logs):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_train_resume_eval_load(tmp_path):
@@ -92,11 +101,7 @@ def test_seeds_become_runs_of_their_own(tmp_path):
 def test_a_stack_saves_on_sigterm_and_goes_on(tmp_path):
     flags = ["train", "arithmetic", "--out", str(tmp_path), "--epochs=3000", "--seeds=2", *SMALL]
     process = start(*flags)
-    logs = [tmp_path / f"seed-{s}/metrics.jsonl" for s in range(2)]
-    deadline = time.monotonic() + 60
-    while not all(log.exists() and log.stat().st_size for log in logs):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for([tmp_path / f"seed-{s}/metrics.jsonl" for s in range(2)])
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143, err

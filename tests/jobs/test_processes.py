@@ -11,6 +11,7 @@ import pytest
 from nps.errors import RunFailed, UserError
 from nps.jobs.processes import End, Job, run_jobs, train_all
 from nps.training.run import Run
+from tests.test_cli import wait_for
 
 SMALL = ("--train-examples=640", "--validation-examples=50", "--validate-every=1")
 
@@ -37,10 +38,7 @@ def test_a_stop_saves_every_run(tmp_path):
     logs = [
         tmp_path / name / "seed-0/metrics.jsonl" for name in ("arithmetic", "arithmetic-baseline")
     ]
-    deadline = time.monotonic() + 90
-    while not all(log.exists() and log.stat().st_size for log in logs):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(logs)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143, err

@@ -1,17 +1,19 @@
 """Step 4: N rules, each with its own action on [primary slot, contextual slot].
 
-All N actions are computed and the one-hot choice picks one. The straight-through gradient of the
-choice is <g, action_i(x)> for every i, so training needs all N outputs: this dense form is exact.
-One batched product per layer, batched over the rules: each rule's numbers come from its own
-product. Evaluation without gradients computes only the rules that fire, in blocks of rows
-(dispatch.py). In evaluation the numbers are also independent of where a rule lies in memory (a
-processor may round an unaligned row differently), so that removing a rule leaves the others as
-they were, bit for bit.
+The straight-through gradient of the choice is <g, action_i(x)> for every i, so training computes all
+N actions, and the one-hot choice picks one. Three exact forms of that: one product for each rule
+(below, and wherever else none fits), one product for all of them on a GPU and for the compiler, and
+one whose backward pass goes rule by rule for many rows on a CPU (both in chosen.py).
+
+Evaluation without gradients computes only the rules that fire, in blocks of rows (dispatch.py). In
+evaluation a rule's numbers come from its own product and do not depend on where it lies in memory (a
+processor may round an unaligned row differently): removing a rule leaves the others as they were,
+bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -107,26 +109,20 @@ class MLPRules(RuleSet):
         if not self.training and only_fired(primary, context, choice, *self.parameters()):
             return self._fired(primary, context, choice)
         if self.training:
-            return self._chosen(primary, context, choice)
-        outputs = self.outputs(primary, context)
-        return self._pick(choice, outputs)
+            if primary.is_cuda or torch.compiler.is_compiling():
+                return self._chosen(masked, primary, context, choice)
+            if len(primary) >= MANY_ROWS and _plain(primary):
+                return self._chosen(ByRule.apply, primary, context, choice)
+        outputs = self.outputs(primary, context).transpose(0, 1)
+        return torch.bmm(choice.unsqueeze(1).to(outputs.dtype), outputs).squeeze(1)
 
-    def _chosen(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
-        """What the chosen rules do, with a gradient for all of them."""
+    def _chosen(
+        self, form: Callable[..., Tensor], primary: Tensor, context: Tensor, choice: Tensor
+    ) -> Tensor:
+        """What the chosen rules do, with a gradient for all of them, in a form of `chosen.py`."""
         weights = [self.tensor(name) for name in ACTION]
         x = torch.cat([primary, context], -1).to(weights[0].dtype)
-        choice = choice.to(x.dtype)
-        if x.is_cuda or torch.compiler.is_compiling():
-            return masked(x, choice, *weights)
-        if len(x) >= MANY_ROWS and _plain(x):
-            update: Tensor = ByRule.apply(x, choice, *weights)
-            return update
-        return self._pick(choice, self.outputs(primary, context))
-
-    @staticmethod
-    def _pick(choice: Tensor, outputs: Float[Tensor, "N T D"]) -> Tensor:
-        by_row = outputs.transpose(0, 1)
-        return torch.bmm(choice.unsqueeze(1).to(outputs.dtype), by_row).squeeze(1)
+        return form(x, choice.to(x.dtype), *weights)
 
     def _fired(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
         """What the chosen rules do, and nothing else."""
