@@ -1,9 +1,9 @@
 """Step 4: N rules, each with its own action on [primary slot, contextual slot].
 
 The straight-through gradient of the choice is <g, action_i(x)> for every i, so training computes
-all N actions, and the one-hot choice picks one. There are three exact forms of that: one product for
-each rule (below), one for all of them on a GPU and for the compiler, and one whose backward pass
-goes rule by rule, for many rows on a CPU (both in chosen.py).
+all N actions, and the one-hot choice picks one. There are three exact forms of that: one product
+for each rule (below), one for all of them on a GPU and for the compiler, and one whose backward
+pass goes rule by rule, for many rows on a CPU (both in chosen.py).
 
 Evaluation without gradients computes only the rules that fire, in blocks of rows (dispatch.py). In
 evaluation a rule's numbers come from its own product and do not depend on where it lies in memory
