@@ -1,0 +1,81 @@
+"""Digits to a slot and back (appendix, table "convolutional encoder and decoder").
+
+The table leaves out what the published program has: layer normalisation without parameters after
+every layer, a sigmoid where the decoder begins, and replicated borders before its convolutions. The
+last layer is a sigmoid there (the table says ReLU), as the binary cross-entropy needs it; it is
+part of the loss here, which is more exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nps.perception.convolution import convolve
+from nps.perception.enlarge import EnlargeConv
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+SIZE = 64
+"""Pixels of an image's side."""
+
+
+def normalised(x: Float[Tensor, "B *rest"]) -> Float[Tensor, "B *rest"]:
+    """Layer normalisation of each example as a whole, without parameters."""
+    with torch.autocast(x.device.type, enabled=False):  # sums are in float32 all the same
+        return F.layer_norm(x, x.shape[1:])
+
+
+class Conv(nn.Conv2d):
+    """torch's convolution with the channels last."""
+
+    def forward(self, image: Float[Tensor, "B H H C"]) -> Float[Tensor, "B H2 H2 out"]:
+        assert self.bias is not None
+        return convolve(image, self.weight[None, None], self.bias, stride=self.stride[0])
+
+
+class DigitEncoder(nn.Module):
+    """Three 4 × 4 convolutions of stride 2 and a linear layer.
+
+    Shapes: (B, 64, 64) -> (B, slot_dim).
+    """
+
+    def __init__(self, slot_dim: int) -> None:
+        super().__init__()
+        channels = (1, 16, 32, 64)
+        self.convolutions = nn.ModuleList(
+            Conv(c, d, 4, stride=2) for c, d in itertools.pairwise(channels)
+        )
+        self.linear = nn.Linear(6 * 6 * 64, slot_dim)
+
+    def forward(self, image: Float[Tensor, "B 64 64"]) -> Float[Tensor, "B D"]:
+        x = image.unsqueeze(-1)
+        for convolution in self.convolutions:
+            x = normalised(F.elu(convolution(x)))
+        return normalised(F.elu(self.linear(x.flatten(1))))
+
+
+class DigitDecoder(nn.Module):
+    """A linear layer to 8 × 8, then three times: enlarge twofold and convolve.
+
+    Shapes: (B, slot_dim) -> (B, 64, 64) logits; a sigmoid makes them grey levels.
+    """
+
+    def __init__(self, slot_dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(slot_dim, 8 * 8 * 64)
+        self.inner = nn.ModuleList([EnlargeConv(64, 32, 4, 2), EnlargeConv(32, 16, 4, 1)])
+        self.last = EnlargeConv(16, 1, 3, 0)
+
+    def forward(self, slot: Float[Tensor, "B D"]) -> Float[Tensor, "B 64 64"]:
+        x = normalised(self.linear(normalised(slot.sigmoid())).relu())
+        x = x.unflatten(1, (8, 8, 64))
+        for layer in self.inner:
+            x = normalised(layer(x).relu())
+        logits: Tensor = self.last(x).squeeze(-1)
+        return logits
