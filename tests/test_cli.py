@@ -200,6 +200,13 @@ def test_signal_saves_and_resume_equals_the_uninterrupted_run(tmp_path, signum, 
         (["eval", "."], "not a run folder, it has no config.json"),
         (["table", "."], "no tested runs"),
         (["presets", "x"], "expected no arguments"),
+        (["data"], "expected WORLD first, e.g. nps data mnist"),
+        (["data", "mnits"], "unknown data 'mnits'; did you mean mnist?"),
+        (["data", "mnist", "--data", "nowhere"], "--data: no such folder"),
+        (["train", "arithmetic", "--out", "x", "--data", "nowhere"], "--data: no such folder"),
+        (["run", "arithmetic", "--data", "nowhere"], "--data: no such folder"),
+        (["eval", "x", "--data", "nowhere"], "--data: no such folder"),
+        (["sweep", "arithmetic", "--data", "nowhere"], "--data: no such folder"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(tmp_path, monkeypatch, args, message):
@@ -244,8 +251,25 @@ def set_config(run: Path, **changes: object) -> None:
     (run / "config.json").write_text(json.dumps({**saved, **changes}))
 
 
+def test_the_place_of_data_is_inherited_and_no_part_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("NPS_DATA", "elsewhere")  # so that it is put back afterwards
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "files").mkdir()
+    call("train", "arithmetic", "--out=run", "--epochs=1", "--data=files", *SMALL)
+    assert os.environ["NPS_DATA"] == str(tmp_path / "files")
+    assert "files" not in (tmp_path / "run/config.json").read_text()
+    assert "complete" in call("train", "arithmetic", "--out=run", "--epochs=1", *SMALL)[1]
+
+
 def test_help_everywhere():
-    for args in (["--help"], [], ["run", "--help"], ["train", "--help"], ["eval", "--help"]):
+    for args in (
+        ["--help"],
+        [],
+        ["run", "--help"],
+        ["train", "--help"],
+        ["eval", "--help"],
+        ["data", "--help"],
+    ):
         assert "nps " in call(*args)[0]
     out, _ = call("train", "arithmetic-sharp", "--help")
     assert "--learning-rate" in out

@@ -1,4 +1,4 @@
-"""The command line: `nps run | train | eval | sweep | bench | table | presets`.
+"""The command line: `nps run | train | eval | sweep | bench | table | presets | data`.
 
 Mistakes are one line and exit code 2; a run that cannot go on is one line and exit code 1; a run
 that was asked to stop has saved and exits 143 (SIGTERM) or 130 (Ctrl-C).
@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from nps.allocator import keep_freed_memory
 from nps.commands import COMMANDS
-from nps.commands.shared import say
-from nps.errors import RunFailed, UserError, nearest
+from nps.errors import RunFailed, UserError, nearest, say
 from nps.training.signals import Interrupted
 from nps.version import __version__
 
@@ -27,6 +26,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps table RESULTS        the results table of a folder of runs
   nps presets              the presets there are
   nps bench                time the layers against GNN and attention, and against the machine
+  nps data mnist           find or fetch the files an experiment needs
 
   nps COMMAND --help       flags and examples
 

@@ -1,8 +1,9 @@
-"""Errors that are told to the user in one line."""
+"""What is told to the user in one line: errors, and a word on the way."""
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -12,6 +13,11 @@ class UserError(ValueError):
 
 class RunFailed(RuntimeError):
     """A run could not go on (non-finite loss, full disk): one line, exit code 1."""
+
+
+def say(text: str) -> None:
+    """A line on stderr; what a command answers goes to stdout."""
+    print(f"nps: {text}", file=sys.stderr)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

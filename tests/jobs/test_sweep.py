@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from nps import cli
-from nps.jobs.processes import End
+from nps.jobs import cluster
+from nps.jobs.processes import End, Job
 from nps.training.loop import Settings
 from nps.training.run import Run
 from tests.test_cli import SMALL, call, start
@@ -234,6 +235,29 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, undisturbed):
     check(tmp_path, undisturbed)
     first, second = json.loads((run / "provenance.json").read_text())  # the killed one left none
     assert first["to_step"] == second["from_step"] == 25
+
+
+def test_trainings_on_a_cluster_are_told_where_data_is(tmp_path, monkeypatch):
+    sent, seen = [], []
+
+    class Ended:
+        def __init__(self, job):
+            seen.append(os.environ.get("NPS_DATA"))
+
+        def poll(self):
+            return End(0, "")
+
+    class Task:
+        def remote(self, *args):
+            sent.append(args)
+
+    monkeypatch.setenv("NPS_DATA", "/files")
+    cluster._Task(Task(), Job(tmp_path, (), epochs=1))
+    monkeypatch.setenv("NPS_DATA", "/of/the/worker")
+    monkeypatch.setattr(cluster, "Process", Ended)
+    monkeypatch.setattr(signal, "signal", lambda *args: None)
+    cluster._train(*sent[0])
+    assert seen == ["/files"]
 
 
 @pytest.fixture

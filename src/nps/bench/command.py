@@ -33,8 +33,8 @@ from nps.bench.report import SCHEMA, Bench
 from nps.bench.steps import SEEDS, measure_steps
 from nps.errors import UserError, nearest
 from nps.experiments import find_preset
+from nps.files import replace_file, told_in_one_line, write_json
 from nps.inspect import figures
-from nps.training.files import replace_file, told_in_one_line, write_json
 from nps.training.progress import ProgressLine
 from nps.training.provenance import describe
 

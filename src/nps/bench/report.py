@@ -17,8 +17,8 @@ from nps.bench.floor import Machine
 from nps.bench.goals import goals
 from nps.bench.measure import Row
 from nps.errors import UserError
+from nps.files import read_json
 from nps.inspect.report import Block, Heading, Lines, Report, Table, Text
-from nps.training.files import read_json
 
 SCHEMA = 1
 LETTERS = {"batch": "B", "slots": "M", "rules": "N"}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from nps.commands.bench import bench
+from nps.commands.data import data
 from nps.commands.evaluate import evaluate
 from nps.commands.run import run
 from nps.commands.sweep import sweep
@@ -17,4 +18,5 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "table": table,
     "presets": presets,
     "bench": bench,
+    "data": data,
 }

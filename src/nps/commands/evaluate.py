@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nps.commands.shared import Device, about, find_device, positional
+from nps.commands.shared import DataFolder, Device, about, find_device, positional, use_data
 from nps.flags import parse
 
 
@@ -17,6 +17,7 @@ class EvalArgs:
     """cpu or cuda."""
     which: Literal["best", "last"] = "best"
     """The model with the best validation score, or the last one."""
+    data: DataFolder = None
 
 
 def evaluate(args: Sequence[str]) -> None:
@@ -30,6 +31,7 @@ def evaluate(args: Sequence[str]) -> None:
 
     name, rest = positional(evaluate, "RUN", args)
     options = parse(EvalArgs, rest, prog="nps eval RUN", about=about(evaluate))
+    use_data(options.data)
     find_device(options.device)
     metrics = experiments.evaluate(Path(name), options.device, options.which)
     for key, value in metrics.items():

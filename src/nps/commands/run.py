@@ -9,8 +9,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nps.commands.shared import Device, about, find_device, positional, require, say
-from nps.errors import UserError, nearest
+from nps.commands.shared import (
+    DataFolder,
+    Device,
+    about,
+    find_device,
+    positional,
+    require,
+    use_data,
+)
+from nps.errors import UserError, nearest, say
 from nps.flags import parse
 
 
@@ -28,6 +36,7 @@ class RunArgs:
     """Only these presets (default: all of the experiment)."""
     device: Device = "cpu"
     """Where to train: cpu or cuda."""
+    data: DataFolder = None
 
 
 def run(args: Sequence[str]) -> None:
@@ -46,6 +55,7 @@ def run(args: Sequence[str]) -> None:
     name, rest = positional(run, "EXPERIMENT", args)
     experiment = find_experiment(name)
     options = parse(RunArgs, rest, prog=f"nps run {name}", about=about(run, experiment.about))
+    use_data(options.data)
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
     require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 1")
     chosen = options.presets or tuple(experiment.quick if options.quick else experiment.presets)

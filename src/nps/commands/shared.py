@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from nps.errors import UserError
 
 Device = Literal["cpu", "cuda"]
-
-
-def say(text: str) -> None:
-    print(f"nps: {text}", file=sys.stderr)
+DataFolder = Annotated[
+    Path | None,
+    tyro.conf.arg(help="Folder that holds the data files (else NPS_DATA, the cache, the web)."),
+]
+"""An option of every command that may read data; passed to `use_data`."""
 
 
 def quiet(text: str) -> None:
@@ -57,6 +62,17 @@ def find_device(name: str) -> Any:
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch sees no CUDA device here")
     return torch.device(name)
+
+
+def use_data(folder: Path | None) -> None:
+    """Where to look for data first, here and in every process begun from here.
+
+    A place is no part of what a run is, so it travels in the environment and not in the config.
+    """
+    if folder is not None:
+        folder = folder.expanduser().absolute()
+        require(folder.is_dir(), f"--data: no such folder: {folder}")
+        os.environ["NPS_DATA"] = str(folder)
 
 
 def require(holds: bool, message: str) -> None:

@@ -11,8 +11,16 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from nps.commands.shared import Device, about, find_device, positional, require, say
-from nps.errors import RunFailed
+from nps.commands.shared import (
+    DataFolder,
+    Device,
+    about,
+    find_device,
+    positional,
+    require,
+    use_data,
+)
+from nps.errors import RunFailed, say
 from nps.flags import parse
 
 
@@ -35,6 +43,7 @@ class SweepArgs:
     """Processes here, or tasks on Ray: RAY_ADDRESS, else a running cluster, else one of its own."""
     device: Device = "cpu"
     """Where to train: cpu or cuda."""
+    data: DataFolder = None
 
 
 def sweep(args: Sequence[str]) -> None:
@@ -59,6 +68,7 @@ def sweep(args: Sequence[str]) -> None:
     fields = [("config", config, dataclasses.field(default=preset.config))]
     cls = dataclasses.make_dataclass("Args", fields, bases=(SweepArgs,), frozen=True, kw_only=True)
     options: Any = parse(cls, rest, prog=f"nps sweep {name}", about=about(sweep, preset.about))
+    use_data(options.data)
     for flag, least in (("seeds", 1), ("workers", 0), ("retries", 0)):
         value = getattr(options, flag)
         require(value >= least, f"--{flag}: got {value}, expected at least {least}")

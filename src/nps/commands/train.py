@@ -10,8 +10,18 @@ from typing import Annotated, Any
 
 import tyro
 
-from nps.commands.shared import Device, about, field, find_device, positional, quiet, require, say
-from nps.errors import UserError
+from nps.commands.shared import (
+    DataFolder,
+    Device,
+    about,
+    field,
+    find_device,
+    positional,
+    quiet,
+    require,
+    use_data,
+)
+from nps.errors import UserError, say
 from nps.flags import parse
 
 
@@ -40,6 +50,7 @@ def train(args: Sequence[str]) -> None:
         prog=f"nps train {name}",
         about=about(train, preset.about),
     )
+    use_data(options.data)
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
     at_once = options.at_once
     require(at_once is None or at_once >= 1, f"--at-once: got {at_once}, expected at least 1")
@@ -67,6 +78,7 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
         ("precision", Precision, field("float32 is exact; tf32 and bf16 are faster.", "float32")),
         ("fresh", bool, field("Throw away the run in --out and start over.", False)),
         ("tensorboard", bool, field("Also write TensorBoard logs.", False)),
+        ("data", DataFolder, dataclasses.field(default=None)),
         (
             "config",
             Annotated[kind, tyro.conf.arg(name="")],

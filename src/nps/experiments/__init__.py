@@ -12,8 +12,8 @@ from torch import nn
 from nps.errors import UserError, nearest
 from nps.experiments import arithmetic
 from nps.experiments.experiment import Experiment, Preset
+from nps.files import told_in_one_line, write_json
 from nps.training.config import TrainConfig, from_json
-from nps.training.files import told_in_one_line, write_json
 from nps.training.run import find_checkpoint
 from nps.training.task import Task
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nps.errors import UserError
-from nps.training.files import read_json
+from nps.files import read_json
 from nps.training.run import Run
 
 

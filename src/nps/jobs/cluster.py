@@ -21,6 +21,9 @@ from typing import Any
 from nps.errors import UserError
 from nps.jobs.processes import POLL_SECONDS, End, Job, Process, Training
 
+PLACES = {"NPS_DATA", "NPS_CACHE"}
+"""Where data is: read by the trainings from their environment."""
+
 
 @contextmanager
 def ray_cluster(device: str) -> Iterator[Callable[[Job], Training]]:
@@ -60,8 +63,9 @@ def _require_reachable(address: str) -> None:
         raise UserError(f"--on ray: nobody at RAY_ADDRESS={address} ({error})") from None
 
 
-def _train(job: Job) -> End:
+def _train(job: Job, places: dict[str, str]) -> End:
     """What a Ray worker does. A cancelled task gets a KeyboardInterrupt: it saves and ends."""
+    os.environ.update(places)  # a cluster begun by others has their environment
     # Ignored where the cluster was begun in the background of a script.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     process = Process(job)
@@ -81,7 +85,10 @@ class _Task:
 
     def __init__(self, task: Any, job: Job) -> None:
         # A worker has another working folder than we do.
-        self._result = task.remote(dataclasses.replace(job, folder=job.folder.resolve()))
+        job = dataclasses.replace(job, folder=job.folder.resolve())
+        self._result = task.remote(
+            job, {name: os.environ[name] for name in PLACES & set(os.environ)}
+        )
 
     def poll(self) -> End | None:
         import ray

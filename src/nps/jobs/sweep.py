@@ -20,6 +20,7 @@ from nps.errors import RunFailed, UserError
 from nps.experiments import evaluate
 from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, read_result
+from nps.files import read_json, replace_file, told_in_one_line, write_json
 from nps.inspect.report import Table, markdown
 from nps.jobs import table as sweep_table
 from nps.jobs.cluster import ray_cluster
@@ -27,7 +28,6 @@ from nps.jobs.grid import Grid, Point, points
 from nps.jobs.processes import Job, Process, default_workers, job_of, train_all
 from nps.training import checkpoint
 from nps.training.config import SCHEMA, TrainConfig, differences, to_json
-from nps.training.files import read_json, replace_file, told_in_one_line, write_json
 from nps.training.progress import ProgressLine
 from nps.training.run import Run, identity
 from nps.training.signals import Interrupted, Signals

@@ -24,8 +24,8 @@ import safetensors.torch
 from torch import Tensor
 
 from nps.errors import UserError
+from nps.files import read_json, told_in_one_line, whole_folder, write_bytes
 from nps.training.config import SCHEMA
-from nps.training.files import read_json, told_in_one_line, whole_folder, write_bytes
 
 NAME = re.compile(r"step-(\d{8,})")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nps.errors import UserError
-from nps.training.files import told_in_one_line
+from nps.files import told_in_one_line
 
 
 class MetricLog:

@@ -23,11 +23,11 @@ import torch
 
 from nps.capture import Captured
 from nps.errors import RunFailed, UserError
+from nps.files import write_json
 from nps.training import checkpoint, distributed, memory, provenance, rng
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import TrainConfig
 from nps.training.feed import Feed
-from nps.training.files import write_json
 from nps.training.log import MetricLog
 from nps.training.precision import Precision, set_precision
 from nps.training.progress import ProgressLine

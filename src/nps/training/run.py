@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from nps.errors import UserError
+from nps.files import read_json, told_in_one_line, write_json
 from nps.training import checkpoint
 from nps.training.config import SCHEMA, TrainConfig, differences, to_json
-from nps.training.files import read_json, told_in_one_line, write_json
 
 
 class Run:

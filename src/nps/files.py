@@ -37,7 +37,7 @@ def replace_file(path: Path, data: bytes) -> None:
     try:
         write_bytes(temporary, data)
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
