@@ -17,13 +17,14 @@ def best_of(
     """The best model of the finished run `<folder>/seed-<seed>`.
 
     Args:
-        folder: of runs, one a seed.
+        folder: of runs, one a seed; or of one run, whatever its seed.
         seed: whose.
         experiment: what the run must be of.
         config: of the run that begins.
         fields: in which the two configs must agree.
     """
-    run = Run(Path(folder) / f"seed-{seed}")
+    one = Path(folder, "config.json").exists()
+    run = Run(Path(folder) if one else Path(folder) / f"seed-{seed}")
     saved = run.read()
     if saved["experiment"] != experiment:
         raise UserError(f"start_from: {run.folder} is a run of {saved['experiment']}")
