@@ -138,8 +138,8 @@ class Operations(nn.Module):
 
     def forward(self, operation: Int[Tensor, "B"]) -> Float[Tensor, "B D"]:
         rows = self.weight if self.added is None else torch.cat([self.weight, self.added])
-        # A product with one-hot rows is exact, and its gradient adds up in a fixed order.
-        return one_hot(operation, len(rows)).to(rows.dtype) @ rows
+        # Unlike an index's, the gradient of a product adds up in a fixed order.
+        return pick(one_hot(operation, len(rows)).unsqueeze(-2), rows).squeeze(-2)
 
 
 class DigitTransformation(nn.Module):
