@@ -68,8 +68,8 @@ def test_a_plain_loop_over_the_appendix():
         operand = int(fit[1] > fit[0])
         x = torch.cat([pair[operand], torch.zeros(D)])
         hidden = (x @ rules.weight_in[rule] + rules.bias_in[rule]).relu()
-        expected = slots[e].clone()
-        expected[operand] += hidden @ rules.weight_out[rule] + rules.bias_out[rule]
+        change = hidden @ rules.weight_out[rule] + rules.bias_out[rule]
+        expected = torch.stack([pair[operand] + change, operation])
         torch.testing.assert_close(new[e], expected, atol=1e-5, rtol=1e-5)
         assert trace.rule[e, 0].tolist() == [rule if m == operand else -1 for m in range(2)]
         assert trace.context[e, 0].tolist() == [asking if m == operand else -1 for m in range(2)]

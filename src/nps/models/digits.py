@@ -4,8 +4,11 @@ Appendix "MNIST Transformation Task". The slots' roles are not those of Algorith
 of step 2 is changed, and that of step 3 is its argument. Here step 2 "will match the
 transformation embedding to the corresponding rule", so its slot is the operation; step 3 selects
 "the correct slot for rule application", the image; step 4 applies the rule's MLP "to the selected
-slot from step 3". So the slot of step 3 is what the rule reads and changes, and it reads nothing
-else: no rule can serve two operations by looking at which one was asked for.
+slot from step 3 and output the result", which is decoded. So the rule reads the slot of step 3 and
+nothing else: no rule can serve two operations by looking at which one was asked for. And what is
+decoded is the result, whichever slot it came from: were it the image's slot as step 4 leaves it, a
+model could give one operation to the decoder and let step 3 miss the image whenever it is asked
+for. Trained like that, nine of ten did.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from nps.perception.digits import DigitDecoder, DigitEncoder
 from nps.rules import MLPRules, RuleLayer, Trace
 from nps.rules.layer import Noise, StageNoise
 from nps.rules.projection import match, project
-from nps.rules.stage import Choices, pick, residual
+from nps.rules.stage import Choices, pick
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -35,9 +38,9 @@ class OperandNPS(RuleLayer):
     .. math::
         s, r &= \mathrm{argmax}_{j,i}\,(V_j W^q \cdot R_i W^k + \gamma) \\
         p &= \mathrm{argmax}_j\,(V_s \tilde W^q \cdot V_j \tilde W^k + \gamma) \\
-        V_p &\leftarrow V_p + \mathrm{MLP}_r([V_p, 0])
+        V_0 &\leftarrow V_p + \mathrm{MLP}_r([V_p, 0])
 
-    A trace tells the rule at slot p, which changed; its context is s, the slot that chose the rule;
+    A trace tells the rule at slot p, which it read; its context is s, the slot that chose the rule;
     its context scores are those of step 3, among which p is the largest.
 
     Args: as for `SequentialNPS`.
@@ -75,9 +78,10 @@ class OperandNPS(RuleLayer):
         allowed = None if slot_mask is None else slot_mask.unsqueeze(-2)
         operand = self._choose(operand_scores, allowed, operand_noise)
 
-        # Step 4: the rule reads that slot alone and changes it.
-        update = self.action(pick(operand, slots), rule)
-        slots = residual(slots, operand.squeeze(-2), update, 1)
+        # Step 4: the rule reads that slot alone, and the result takes the image's place.
+        chosen = pick(operand, slots)
+        result = chosen + self.action(chosen, rule)
+        slots = torch.cat([result, slots[..., 1:, :]], -2)
         return slots, Choices(operand.squeeze(-2), rule, asking, scores, operand_scores)
 
     def action(

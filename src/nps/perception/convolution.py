@@ -6,13 +6,13 @@ and for sizes these do not take, it is torch's.
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from nps import kernels
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -76,17 +76,12 @@ def _plain(
     return image
 
 
-@functools.cache
-def _triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
 def _has_kernels(image: Tensor, weight: Tensor, stride: int) -> bool:
     channels, columns = image.shape[-1], weight.shape[:3].numel()
     fits = (channels < 16 or channels in (16, 32, 64, 128)) and columns <= 256
     fits = fits and weight.shape[-1] % stride == 0
     exact = image.dtype in (torch.float32, torch.bfloat16)
-    return image.is_cuda and fits and exact and _triton() and not torch.compiler.is_compiling()
+    return fits and exact and kernels.possible(image)
 
 
 class Convolution(torch.autograd.Function):
@@ -94,12 +89,12 @@ class Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(image: Tensor, taps: Tensor, bias: Tensor, sizes: Geometry) -> Tensor:
-        from nps.perception import kernels
+        from nps.perception.kernels import forward
 
         if taps.dim() == 3:
-            return kernels.forward(image.contiguous(), taps.contiguous(), bias.contiguous(), sizes)
+            return forward(image.contiguous(), taps.contiguous(), bias.contiguous(), sizes)
         image, taps, bias = (x.unsqueeze(0).contiguous() for x in (image, taps, bias))
-        return kernels.forward(image, taps, bias, sizes).squeeze(0)
+        return forward(image, taps, bias, sizes).squeeze(0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -108,19 +103,19 @@ class Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        from nps.perception import kernels
+        from nps.perception.kernels import to_image, to_weight
 
         image, taps = ctx.saved_tensors
         single = taps.dim() == 2
         tensors = (x.unsqueeze(0) if single else x for x in (gradient, image, taps))
         gradient, image, taps = (x.contiguous() for x in tensors)
-        to_image = kernels.to_image(gradient, taps, ctx.sizes) if ctx.needs_input_grad[0] else None
-        to_taps, to_bias = kernels.to_weight(image, gradient, ctx.sizes)
-        to_taps, to_bias = to_taps.to(taps.dtype), to_bias.to(taps.dtype)
+        for_image = to_image(gradient, taps, ctx.sizes) if ctx.needs_input_grad[0] else None
+        for_taps, for_bias = to_weight(image, gradient, ctx.sizes)
+        for_taps, for_bias = for_taps.to(taps.dtype), for_bias.to(taps.dtype)
         if single:
-            to_image = None if to_image is None else to_image.squeeze(0)
-            to_taps, to_bias = to_taps.squeeze(0), to_bias.squeeze(0)
-        return to_image, to_taps, to_bias, None
+            for_image = None if for_image is None else for_image.squeeze(0)
+            for_taps, for_bias = for_taps.squeeze(0), for_bias.squeeze(0)
+        return for_image, for_taps, for_bias, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:

@@ -58,7 +58,7 @@ class Update:
         self.lived = torch.zeros(s, dtype=torch.long, device=device)
         self.last_loss = torch.zeros(s, device=device)
         self.sums = {}
-        self.adam = Adam(stack.vector, rates(config, total))
+        self.adam = Adam(stack, rates(config, total))
 
     def forward(self) -> tuple[Float[Tensor, "S"], dict[str, Float[Tensor, "S"]]]:
         """Every seed's loss on its batch, and what else is logged."""
@@ -93,10 +93,10 @@ class Update:
         self.lived += self.alive
 
     def _descend(self, gradient: Float[Tensor, "numbers"], norm: Float[Tensor, "S"]) -> None:
+        factor = torch.ones_like(norm)
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
-            gradient = gradient * self.stack.spread(factor)
-        self.adam.step(self.stack.vector, gradient, self.step, self.stack.spread(self.alive))
+        self.adam.step(gradient, self.step, factor, self.alive)
 
     def _add(self, scalars: dict[str, Float[Tensor, "S"]]) -> None:
         for name, values in scalars.items():

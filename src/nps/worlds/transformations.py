@@ -75,9 +75,10 @@ def transform(
 
 
 def _places(matrix: Float[Tensor, "B 2 3"], size: int) -> Float[Tensor, "B size size 2"]:
-    """What `F.affine_grid` gives, which torch.func.vmap would do one by one."""
+    """What `F.affine_grid` gives, which torch.func.vmap would do one by one.
+
+    Sums, not a product of matrices: that would be rounded where precision is low.
+    """
     along = (2.0 * torch.arange(size, device=matrix.device) + 1.0) / size - 1.0
-    x, y = along.expand(size, -1), along.unsqueeze(-1).expand(-1, size)
-    place = torch.stack([x, y, torch.ones_like(x)], -1).flatten(0, 1)
-    places: Tensor = (place @ matrix.mT).unflatten(-2, (size, size))
-    return places
+    by_x, by_y, shift = matrix[:, None, None].unbind(-1)
+    return by_x * along[:, None] + (by_y * along[:, None, None] + shift)
