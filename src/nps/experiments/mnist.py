@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from nps.errors import UserError
 from nps.experiments import mnist_report
+from nps.experiments.balance import use_entropy
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.start import best_of
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
@@ -73,6 +74,8 @@ class Config(TrainConfig):
     """Factor on the initial W^q."""
     temperature: float = 1.0
     """Of the straight-through softmax."""
+    balance: float = 0.0
+    """Weight of a bonus on the entropy of the rules' mean use: no rule is left behind early."""
     depth: int = 4
     """Operations in a chain; a training pair is one of them, after up to depth - 1 others."""
     rotation: float = 60.0
@@ -101,6 +104,7 @@ class Config(TrainConfig):
             if getattr(self, name) is not None:
                 require_int(name, getattr(self, name), at_least=1)
         require_number("dropout", self.dropout, 0.0, 1.0, open_top=True)
+        require_number("balance", self.balance, 0.0, 1e3, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
         require_number("temperature", self.temperature, 1e-6, 1e6, open_top=False)
         require_number("rotation", self.rotation, -360.0, 360.0, open_top=False)
@@ -173,9 +177,11 @@ class MnistTask:
         depth = self.config.depth
         pairs = self.training_pairs(batch.index, batch.noise[:, : depth + 1])
         noise = batch.noise[:, depth + 1 :].unflatten(-1, self._noise_shape)
-        logits = model(pairs.before, pairs.operation, noise=noise)
-        assert isinstance(logits, Tensor)  # no trace was asked for
-        return F.binary_cross_entropy_with_logits(logits.float(), pairs.after), {}
+        logits, trace = model(pairs.before, pairs.operation, noise=noise, return_trace=True)
+        error = F.binary_cross_entropy_with_logits(logits.float(), pairs.after)
+        if self.config.balance == 0.0:
+            return error, {}
+        return error - self.config.balance * use_entropy(trace), {"error": error}
 
     def training_pairs(self, index: Int[Tensor, "B"], noise: Float[Tensor, "B depth+1"]) -> Pairs:
         """Digits under 0 to depth - 1 random operations, and under one more."""
