@@ -71,7 +71,9 @@ class Config(TrainConfig):
     dropout: float = 0.0
     """Probability that a selection score is set to zero in training."""
     score_gain: float = 1.0
-    """Factor on the initial W^q."""
+    """Factor on the initial W^q, which chooses the rule."""
+    operand_gain: float = 1.0
+    """Factor on the initial W̃^q, which chooses the slot that the rule reads."""
     temperature: float = 1.0
     """Of the straight-through softmax."""
     balance: float = 0.0
@@ -106,6 +108,7 @@ class Config(TrainConfig):
         require_number("dropout", self.dropout, 0.0, 1.0, open_top=True)
         require_number("balance", self.balance, 0.0, 1e3, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
+        require_number("operand_gain", self.operand_gain, 0.0, 1e3, open_top=False)
         require_number("temperature", self.temperature, 1e-6, 1e6, open_top=False)
         require_number("rotation", self.rotation, -360.0, 360.0, open_top=False)
         require_number("shift", self.shift, 0.0, 1.0, open_top=False)
@@ -291,6 +294,7 @@ def make_layer(config: Config, rules: int) -> OperandNPS | OneMLP:
     )
     with torch.no_grad():
         layer.select.query.out.weight *= config.score_gain
+        layer.bind.query.out.weight *= config.operand_gain
     return layer
 
 

@@ -1,0 +1,75 @@
+"""Adam against torch's, as operations and as a kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from nps import kernels
+from nps.training.adam import Adam
+from nps.training.stack import Stack
+
+STEPS = 5
+
+
+def rates() -> torch.Tensor:
+    return torch.linspace(1e-2, 1e-3, STEPS, dtype=torch.float64)
+
+
+def compare(device: str, *, kernel: bool) -> None:
+    """Three seeds, each with its own factor, one of them not alive after two steps."""
+    torch.manual_seed(0)
+    models = [nn.Linear(7, 5).to(device) for _ in range(3)]
+    copies = [nn.Linear(7, 5) for _ in range(3)]
+    for copy, model in zip(copies, models, strict=True):
+        copy.load_state_dict(model.state_dict())
+    optimisers = [torch.optim.Adam(copy.parameters()) for copy in copies]
+    stack = Stack(models)
+    adam = Adam(stack, rates())
+    factor = torch.tensor([1.0, 0.5, 2.0])
+    usual, kernels.possible = kernels.possible, lambda x: kernel
+    try:
+        for step in range(STEPS):
+            alive = torch.tensor([True, step < 2, True])
+            gradient = torch.randn(stack.vector.shape)
+            for s, part in ((s, stack.parts(gradient)) for s in range(3) if alive[s]):
+                for name, parameter in copies[s].named_parameters():
+                    parameter.grad = factor[s] * part[name][s]
+                optimisers[s].param_groups[0]["lr"] = rates()[step].item()
+                optimisers[s].step()
+            gradient[(stack.seed_of == 1).cpu() & ~alive[1]] = torch.nan
+            done = torch.tensor([step], device=device)
+            adam.step(gradient.to(device), done, factor.to(device), alive.to(device))
+    finally:
+        kernels.possible = usual
+    for name, part in stack.parts(stack.vector).items():
+        for s, copy in enumerate(copies):
+            expected = dict(copy.named_parameters())[name].detach()
+            torch.testing.assert_close(part[s].cpu(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_operations_are_torchs_adam():
+    compare("cpu", kernel=False)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", [False, True])
+def test_on_a_gpu(kernel):
+    compare("cuda", kernel=kernel)
+
+
+def test_the_kernel_in_the_interpreter():
+    """Triton's own interpreter runs the kernel on a CPU, in a process that begins with it."""
+    pytest.importorskip("triton")
+    done = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import compare; compare('cpu', kernel=True)"],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
