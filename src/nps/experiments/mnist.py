@@ -339,5 +339,5 @@ EXPERIMENT = Experiment(
     make_task=MnistTask,
     write_report=mnist_report.write_report,
     threads=None,
-    quick={name: QUICK for name in ("mnist-balanced", "mnist-mlp")},
+    quick=dict.fromkeys(("mnist-balanced", "mnist-mlp"), QUICK),
 )
