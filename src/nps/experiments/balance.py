@@ -1,8 +1,6 @@
-"""A bonus on the balanced use of rules, ours: the paper has none.
+"""A bonus on the entropy of the rules' mean use: no rule is left behind while they are all alike.
 
-A rule that is not chosen does not learn, and what has not learned is not chosen: two operations may
-share a rule for good while another is idle. The bonus rewards use of all of them over a batch, not
-undecided choices: one rule for each operation is balanced too.
+The choice is hard, so a rule that an early winner starves learns nothing and is never chosen again.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 def use_entropy(trace: Trace) -> Float[Tensor, ""]:
     """Entropy of the rules' mean use over the batch, by the scores before noise."""
-    m = trace.rule_scores.shape[-2]
-    pairs = torch.softmax(trace.rule_scores.flatten(-2), -1).unflatten(-1, (m, -1))
+    scores = trace.rule_scores
+    pairs = torch.softmax(scores.flatten(-2), -1).unflatten(-1, scores.shape[-2:])
     use = distributed.batch_mean(pairs.sum(-2).flatten(0, -2).mean(0))
     return -(use * (use + 1e-8).log()).sum()

@@ -75,10 +75,11 @@ def transform(
 
 
 def _places(matrix: Float[Tensor, "B 2 3"], size: int) -> Float[Tensor, "B size size 2"]:
-    """What `F.affine_grid` gives, which torch.func.vmap would do one by one.
+    """What `F.affine_grid` gives; that torch.func.vmap would do one by one.
 
-    Sums, not a product of matrices: that would be rounded where precision is low.
+    Sums and not a product of matrices, which in TF32 or bfloat16 would be off by parts of a pixel.
     """
     along = (2.0 * torch.arange(size, device=matrix.device) + 1.0) / size - 1.0
-    by_x, by_y, shift = matrix[:, None, None].unbind(-1)
-    return by_x * along[:, None] + (by_y * along[:, None, None] + shift)
+    x, y = along.view(1, -1, 1), along.view(-1, 1, 1)
+    per_x, per_y, fixed = matrix[:, None, None].unbind(-1)
+    return x * per_x + y * per_y + fixed
