@@ -172,7 +172,7 @@ def test_a_step_is_a_function_of_its_arguments():
 
 
 def test_the_bonus_is_for_even_use_and_falls_to_zero():
-    plain, task = task_of(), task_of(balance=0.2, balance_until=0.5)
+    plain, task = task_of(), task_of(balance=0.2, explore_until=0.5)
     model = task.make_model(0)
 
     def bonus(progress: float) -> float:
@@ -330,7 +330,7 @@ def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
         ({"model": "gnn"}, "model: got 'gnn', expected one of nps, mlp"),
         ({"start_from": "x"}, "start_from: got a folder, expected none without flip"),
         ({"balance": 0.1, "model": "mlp"}, "balance: got model mlp, expected nps"),
-        ({"balance_until": 0.0}, "balance_until: got 0, expected a number in"),
+        ({"explore_until": 0.0}, "explore_until: got 0, expected a number in"),
         ({"flip": True, "model": "mlp"}, "flip: got model mlp, expected nps"),
     ],
 )

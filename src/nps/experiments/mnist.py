@@ -69,7 +69,7 @@ class Config(TrainConfig):
     slot_dim: int = 100
     """Size of a slot."""
     dropout: float = 0.0
-    """Probability that a selection score is set to zero in training."""
+    """Probability that a selection score is set to zero at first in training."""
     score_gain: float = 1.0
     """Factor on the initial W^q, which chooses the rule."""
     temperature: float = 1.0
@@ -78,10 +78,8 @@ class Config(TrainConfig):
     """May the slot that chose the rule be the one it is applied to?"""
     balance: float = 0.0
     """Weight of a bonus on the entropy of the rules' mean use: no rule is left behind early."""
-    explore: float = 0.0
-    """Weight of a bonus on the entropy of step 3: which slot a rule reads stays open at first."""
-    balance_until: float = 0.1
-    """Share of the training over which the bonus falls linearly to zero."""
+    explore_until: float = 0.1
+    """Share of the training over which dropout and bonus fall linearly to zero."""
     depth: int = 4
     """Operations in a chain; a training pair is one of them, after up to depth - 1 others."""
     rotation: float = 60.0
@@ -111,7 +109,7 @@ class Config(TrainConfig):
                 require_int(name, getattr(self, name), at_least=1)
         require_number("dropout", self.dropout, 0.0, 1.0, open_top=True)
         require_number("balance", self.balance, 0.0, 1e3, open_top=False)
-        require_number("balance_until", self.balance_until, 0.001, 1.0, open_top=False)
+        require_number("explore_until", self.explore_until, 0.001, 1.0, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
         require_number("temperature", self.temperature, 1e-6, 1e6, open_top=False)
         require_number("rotation", self.rotation, -360.0, 360.0, open_top=False)
@@ -120,8 +118,9 @@ class Config(TrainConfig):
         require_choice("world", self.world, get_args(World))
         if self.start_from is not None and not self.flip:
             raise ValueError("start_from: got a folder, expected none without flip")
-        if self.balance and self.model != "nps":
-            raise ValueError(f"balance: got model {self.model}, expected nps: it has rules to use")
+        for name in ("balance", "dropout"):
+            if getattr(self, name) > 0 and self.model != "nps":
+                raise ValueError(f"{name}: got model {self.model}, expected nps: it has choices")
         if self.flip and self.model != "nps":
             raise ValueError(f"flip: got model {self.model}, expected nps: it adds a rule")
 
@@ -193,17 +192,17 @@ class MnistTask:
         return "all"
 
     def loss(self, model: DigitTransformation, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        depth = self.config.depth
+        config, depth = self.config, self.config.depth
         pairs = self.training_pairs(batch.index, batch.noise[:, : depth + 1])
         noise = batch.noise[:, depth + 1 :].unflatten(-1, self._noise_shape)
-        config = self.config
-        if config.balance == config.explore == 0.0:
+        left = (1.0 - batch.progress / config.explore_until).clamp(min=0.0)
+        if config.dropout > 0.0:
+            model.layer.dropout = config.dropout * left
+        if config.balance == 0.0:
             return cross_entropy(model(pairs.before, pairs.operation, noise=noise), pairs), {}
         logits, trace = model(pairs.before, pairs.operation, noise=noise, return_trace=True)
         error = cross_entropy(logits, pairs)
-        left = (1.0 - batch.progress / config.balance_until).clamp(min=0.0)
-        bonus = config.balance * use_entropy(trace) + config.explore * operand_entropy(trace)
-        return error - left * bonus, {"error": error}
+        return error - config.balance * left * use_entropy(trace), {"error": error}
 
     def training_pairs(self, index: Int[Tensor, "B"], noise: Float[Tensor, "B depth+1"]) -> Pairs:
         """Digits under 0 to depth - 1 random operations, and under one more."""
@@ -282,13 +281,6 @@ def cross_entropy(logits: Float[Tensor, "B 64 64"], pairs: Pairs) -> Float[Tenso
     return F.binary_cross_entropy_with_logits(logits.float(), pairs.after)
 
 
-def operand_entropy(trace: Trace) -> Float[Tensor, ""]:
-    """Mean entropy of step 3, by the scores before noise."""
-    # All rows but that of the slot that was read are zero.
-    log = torch.log_softmax(trace.context_scores.sum(-2), -1)
-    return -(log.exp() * log).sum(-1).mean()
-
-
 def split(config: Config) -> dict[str, UInt8[Tensor, "E 28 28"]]:
     """The digits of training, validation (the last of the training digits) and test."""
     train, test = (digits.images for digits in mnist.load(config.world))
@@ -331,8 +323,8 @@ def make_layer(config: Config, rules: int) -> OperandNPS | OneMLP:
 PRESETS = {
     "mnist": Preset("The paper's settings: 4 rules.", Config()),
     "mnist-balanced": Preset(
-        "Ours: at first all rules are kept in use, and none is for the slot that asks for it.",
-        Config(balance=0.1, self_context=False),
+        "Ours: choices explore at first, and no rule is for the slot that asks for it.",
+        Config(dropout=0.35, balance=0.01, self_context=False),
     ),
     "mnist-mlp": Preset(
         "Without rules: one MLP, as large as the four rules, is fed the operation.",
@@ -349,7 +341,7 @@ QUICK = {
     "epochs": 1,
     "learning_rate": 1e-3,
     "final_learning_rate": 1e-4,
-    "balance_until": 0.3,
+    "explore_until": 0.3,
     "validate_every": 1,
     "validation_examples": 500,
     "test_examples": 1_000,
