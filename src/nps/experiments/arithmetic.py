@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nps.experiments import arithmetic_report
-from nps.experiments.experiment import Experiment, Preset
+from nps.experiments.experiment import Experiment, Look, Preset
 from nps.inspect.symbolic import read_rule
 from nps.interactions import Routing
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
@@ -290,4 +290,5 @@ EXPERIMENT = Experiment(
         "arithmetic-baseline": {},
         "arithmetic-sharp": {"epochs": 100},
     },
+    look=Look(arithmetic_report.look),
 )
