@@ -1,5 +1,6 @@
 """The compositions of the paper."""
 
 from nps.models.arithmetic import CoordinateArithmetic
+from nps.models.digits import DigitTransformation
 
-__all__ = ["CoordinateArithmetic"]
+__all__ = ["CoordinateArithmetic", "DigitTransformation"]

@@ -1,0 +1,219 @@
+"""Digit transformations: an image and an operation are two slots, and a rule changes the image.
+
+Appendix "MNIST Transformation Task". The slots' roles are not those of Algorithm 1. There the slot
+of step 2 is changed, and that of step 3 is its argument. Here step 2 "will match the
+transformation embedding to the corresponding rule", so its slot is the operation; step 3 selects
+"the correct slot for rule application", the image; step 4 applies the rule's MLP "to the selected
+slot from step 3". So the slot of step 3 is what the rule reads and changes, and it reads nothing
+else: no rule can serve two operations by looking at which one was asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from nps.perception.digits import DigitDecoder, DigitEncoder
+from nps.rules import MLPRules, RuleLayer, Trace
+from nps.rules.layer import Noise, StageNoise
+from nps.rules.projection import match, project
+from nps.rules.stage import Choices, pick, residual
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+IMAGE, OPERATION = 0, 1
+"""The slots."""
+
+
+class OperandNPS(RuleLayer):
+    r"""Algorithm 1 with the roles of the appendix.
+
+    .. math::
+        s, r &= \mathrm{argmax}_{j,i}\,(V_j W^q \cdot R_i W^k + \gamma) \\
+        p &= \mathrm{argmax}_j\,(V_s \tilde W^q \cdot V_j \tilde W^k + \gamma) \\
+        V_p &\leftarrow V_p + \mathrm{MLP}_r([V_p, 0])
+
+    A trace tells the rule at slot p, which changed; its context is s, the slot that chose the rule;
+    its context scores are those of step 3, among which p is the largest.
+
+    Args: as for `SequentialNPS`.
+
+    Shapes: slots (..., M, D) -> (..., M, D).
+    """
+
+    def _choices(self, m: int) -> list[tuple[int, ...]]:
+        return [(m * len(self.rules),), (1, m)]
+
+    def _stage(
+        self,
+        slots: Tensor,
+        features: Tensor,
+        embedding: Tensor,
+        slot_mask: Tensor | None,
+        noise: StageNoise,
+    ) -> tuple[Tensor, Choices]:
+        m, n = features.shape[-2], len(self.rules)
+        pair_noise, operand_noise = noise.choices
+        queries, keys = project(features, self.select.query, self.bind.key)
+
+        # Step 2: one (slot, rule) pair among M·N.
+        scores = match(queries, self.select.key(embedding))
+        allowed = self._pairs_allowed(slot_mask)
+        pair = self._choose(
+            self._drop(scores, noise.drop).flatten(-2),
+            None if allowed is None else allowed.expand_as(scores).flatten(-2),
+            pair_noise,
+        ).unflatten(-1, (m, n))
+        asking, rule = pair.sum(-1).unsqueeze(-2), pair.sum(-2).unsqueeze(-2)
+
+        # Step 3: the slot that the rule is for.
+        operand_scores = match(self.bind.query(pick(asking, features)), keys)
+        allowed = None if slot_mask is None else slot_mask.unsqueeze(-2)
+        operand = self._choose(operand_scores, allowed, operand_noise)
+
+        # Step 4: the rule reads that slot alone and changes it.
+        update = self.action(pick(operand, slots), rule)
+        slots = residual(slots, operand.squeeze(-2), update, 1)
+        return slots, Choices(operand.squeeze(-2), rule, asking, scores, operand_scores)
+
+    def action(
+        self, slot: Float[Tensor, "*batch D"], rule: Float[Tensor, "*batch N"]
+    ) -> Float[Tensor, "*batch D"]:
+        """What the chosen rules add to the slots."""
+        return self._act(slot, torch.zeros_like(slot), rule)
+
+
+class OneMLP(nn.Module):
+    """The model without rules: one MLP reads image and operation, and changes the image.
+
+    Behind the same call. It chooses nothing; its trace says rule 0 everywhere.
+
+    Args:
+        slot_dim: D, size of a slot.
+        hidden_dim: hidden units of the MLP.
+    """
+
+    def __init__(self, slot_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.rules = MLPRules(1, slot_dim, rule_dim=1, hidden_dim=hidden_dim)
+        self.rules.embedding.requires_grad_(False)  # there is nothing to choose
+
+    def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
+        return (*batch, 1, 0)
+
+    def forward(
+        self, slots: Float[Tensor, "B 2 D"], *, noise: Noise | None, return_trace: bool
+    ) -> Tensor | tuple[Tensor, Trace]:
+        image, operation = slots.unbind(-2)
+        always = torch.ones_like(image[..., :1])
+        new = torch.stack([image + self.rules(image, operation, always), operation], -2)
+        if not return_trace:
+            return new
+        fired, context = (torch.full_like(slots[..., None, :, 0], -1).long() for _ in range(2))
+        fired[..., IMAGE], context[..., IMAGE] = 0, OPERATION
+        no_scores = torch.zeros_like(slots[..., None, :, :1])
+        return new, Trace(fired, context, no_scores, no_scores.expand(*no_scores.shape[:-1], 2))
+
+
+class Operations(nn.Module):
+    """A slot for each operation: "a learned weight matrix".
+
+    Rows added later are a parameter of their own, so that the first can be held fast.
+    """
+
+    def __init__(self, count: int, slot_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(count, slot_dim))
+        self.added: nn.Parameter | None
+        self.register_parameter("added", None)
+
+    def add(self) -> None:
+        """One operation more."""
+        rows = [] if self.added is None else [self.added.detach()]
+        self.added = nn.Parameter(torch.cat([*rows, torch.randn_like(self.weight[:1])]))
+
+    def forward(self, operation: Int[Tensor, "B"]) -> Float[Tensor, "B D"]:
+        rows = self.weight if self.added is None else torch.cat([self.weight, self.added])
+        return rows[operation]
+
+
+class DigitTransformation(nn.Module):
+    """Encode, change by a rule, decode.
+
+    Args:
+        layer: of slots [image, operation].
+        slot_dim: D, size of a slot.
+        operations: how many there are.
+    """
+
+    def __init__(self, layer: OperandNPS | OneMLP, slot_dim: int, operations: int) -> None:
+        super().__init__()
+        self.encoder = DigitEncoder(slot_dim)
+        self.operations = Operations(operations, slot_dim)
+        self.layer = layer
+        self.decoder = DigitDecoder(slot_dim)
+
+    def forward(
+        self,
+        images: Float[Tensor, "B 64 64"],
+        operation: Int[Tensor, "B"],
+        *,
+        noise: Noise | None = None,
+        return_trace: bool = False,
+    ) -> Float[Tensor, "B 64 64"] | tuple[Float[Tensor, "B 64 64"], Trace]:
+        """Logits of the transformed images, and on request what fired."""
+        stepped = self.step(self.encode(images), operation, noise=noise, return_trace=return_trace)
+        if isinstance(stepped, tuple):
+            return self.decoder(stepped[0]), stepped[1]
+        logits: Tensor = self.decoder(stepped)
+        return logits
+
+    def encode(self, images: Float[Tensor, "B 64 64"]) -> Float[Tensor, "B D"]:
+        """The image slot."""
+        slot: Tensor = self.encoder(images)
+        return slot
+
+    def step(
+        self,
+        slot: Float[Tensor, "B D"],
+        operation: Int[Tensor, "B"],
+        *,
+        noise: Noise | None = None,
+        return_trace: bool = False,
+    ) -> Float[Tensor, "B D"] | tuple[Float[Tensor, "B D"], Trace]:
+        """The image slot after an operation, and on request what fired."""
+        slots = torch.stack([slot, self.operations(operation)], -2)
+        changed = self.layer(slots, noise=noise, return_trace=return_trace)
+        if isinstance(changed, tuple):
+            return changed[0][..., IMAGE, :], changed[1]
+        image: Tensor = changed[..., IMAGE, :]
+        return image
+
+    def act(self, slot: Float[Tensor, "B D"], rule: int) -> Float[Tensor, "B D"]:
+        """Apply one rule by hand, whatever would have been chosen."""
+        if not isinstance(self.layer, OperandNPS):
+            raise ValueError("act: this model has no rules to apply by hand")
+        count = len(self.layer.rules)
+        if not 0 <= rule < count:
+            raise ValueError(f"rule: got {rule}, expected 0 to {count - 1}")
+        choice = torch.eye(count, device=slot.device)[rule]
+        return slot + self.layer.action(slot, choice.expand(len(slot), -1))
+
+    def decode(self, slot: Float[Tensor, "B D"]) -> Float[Tensor, "B 64 64"]:
+        """Grey levels from 0 to 1."""
+        logits: Tensor = self.decoder(slot)
+        return logits.sigmoid()
+
+    def add_operation(self) -> None:
+        """A new operation and a new rule; what is there stays as it is."""
+        self.operations.add()
+        self.layer.rules.add(1)
+
+    def freeze(self) -> None:
+        """Hold everything as it is, every rule included; what is added afterwards can learn."""
+        self.requires_grad_(False)
+        for i in range(len(self.layer.rules)):
+            self.layer.rules.freeze(i)

@@ -1,0 +1,1 @@
+"""Step 1: from images to slots, and the decoders back."""

@@ -1,0 +1,82 @@
+"""The operations of the MNIST transformation task (paper, section 4.1), for a batch on any device.
+
+A digit lies on a black square and is turned or moved by fixed amounts; what is pushed over the
+border is lost, and the border's own pixels fill what comes in. All operations are affine, so each
+is a 2 × 3 matrix, and a batch of different operations is one gather and one resampling.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, UInt8
+
+OPERATIONS = ("rotate_right", "rotate_left", "translate_up", "translate_down")
+"""The paper's four."""
+EVERY_OPERATION = (*OPERATIONS, "flip")
+"""And one to be learned later: left and right exchanged."""
+
+SIZE = 64
+"""Pixels of a square's side."""
+
+
+def matrices(rotation: float = 60.0, shift: float = 0.2) -> Float[Tensor, "5 2 3"]:
+    """Where each operation of `EVERY_OPERATION` takes its pixels from.
+
+    Args:
+        rotation: degrees.
+        shift: share of the square's side.
+
+    Returns:
+        From (x, y, 1) in the new image to (x, y) in the old; both run from -1 to 1, y downwards.
+    """
+    cos, sin = math.cos(math.radians(rotation)), math.sin(math.radians(rotation))
+    return torch.tensor(
+        [
+            [[cos, sin, 0.0], [-sin, cos, 0.0]],
+            [[cos, -sin, 0.0], [sin, cos, 0.0]],
+            [[1.0, 0.0, 0.0], [0.0, 1.0, 2.0 * shift]],
+            [[1.0, 0.0, 0.0], [0.0, 1.0, -2.0 * shift]],
+            [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
+        ]
+    )
+
+
+def paste(digits: UInt8[Tensor, "B 28 28"], size: int = SIZE) -> Float[Tensor, "B size size"]:
+    """Digits in the middle of black squares, from 0 to 1."""
+    before = (size - digits.shape[-1]) // 2
+    after = size - digits.shape[-1] - before
+    return F.pad(digits, (before, after, before, after)).float() / 255.0
+
+
+def transform(
+    images: Float[Tensor, "B H W"],
+    operation: Int[Tensor, "B"],
+    matrices: Float[Tensor, "O 2 3"],
+) -> Float[Tensor, "B H W"]:
+    """Each image under its operation, interpolated between pixels.
+
+    Args:
+        images: squares.
+        operation: indices into `matrices`.
+        matrices: what `matrices()` gives, on the images' device.
+    """
+    grid = _places(matrices[operation], images.shape[-1])
+    moved = F.grid_sample(
+        images.unsqueeze(1), grid, mode="bilinear", padding_mode="border", align_corners=False
+    )
+    return moved.squeeze(1)
+
+
+def _places(matrix: Float[Tensor, "B 2 3"], size: int) -> Float[Tensor, "B size size 2"]:
+    """What `F.affine_grid` gives, which torch.func.vmap would do one by one."""
+    along = (2.0 * torch.arange(size, device=matrix.device) + 1.0) / size - 1.0
+    x, y = along.expand(size, -1), along.unsqueeze(-1).expand(-1, size)
+    place = torch.stack([x, y, torch.ones_like(x)], -1).flatten(0, 1)
+    return (place @ matrix.mT).unflatten(-2, (size, size))
