@@ -84,22 +84,20 @@ def count(results: Sequence[Result], good: Callable[[Result], bool]) -> str:
     return f"{sum(map(good, results))} of {len(results)}"
 
 
+def wall_time(runs: Sequence[Result]) -> str:
+    """What training took, for as many seeds as were trained together."""
+    seconds = sum(run.seconds for run in runs) / len(runs)
+    together = max(run.seeds_in_stack for run in runs)
+    return f"{seconds:.0f} s a run" if together == 1 else f"{seconds:.0f} s for {together} seeds"
+
+
 def provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
     """Commands, seeds, wall time, machine and commit of every preset's runs."""
     lines = []
     for name, runs in results.items():
-        seconds = sum(run.seconds for run in runs) / len(runs)
-        seeds = [run.seed for run in runs]
-        together = max(run.seeds_in_stack for run in runs)
-        lines.append(
-            f"nps train {name}: {_which(seeds)}, "
-            f"{runs[0].config['epochs']} epochs, "
-            + (
-                f"{seconds:.0f} s a run"
-                if together == 1
-                else f"{seconds:.0f} s for {together} seeds"
-            )
-        )
+        seeds = _which([run.seed for run in runs])
+        epochs = runs[0].config["epochs"]
+        lines.append(f"nps train {name}: {seeds}, {epochs} epochs, {wall_time(runs)}")
     sittings = [sitting for runs in results.values() for run in runs for sitting in run.provenance]
     for key in ("device", "torch", "commit"):
         lines.append(f"{key}: {', '.join(sorted({str(sitting[key]) for sitting in sittings}))}")

@@ -1,0 +1,94 @@
+"""What the MNIST transformation experiment shows: the paper's table and number, beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nps.experiments import mnist_sections
+from nps.experiments.results import (
+    Result,
+    count,
+    median_run,
+    provenance,
+    read_results,
+    spread,
+    wall_time,
+)
+from nps.inspect.report import Heading, Report, Table
+from nps.inspect.rules import usage
+from nps.worlds.transformations import EVERY_OPERATION
+
+PAPER_MSE = {"mnist": "0.02"}
+PAPER_TABLE = [
+    # in our order of operations: rotate right, rotate left, translate up, translate down
+    [0, 0, 5030, 0],
+    [0, 0, 0, 4981],
+    [0, 4950, 0, 0],
+    [5039, 0, 0, 0],
+]
+LABELS = {
+    "mnist": "NPS (paper's settings)",
+    "mnist-mlp": "One MLP, no rules",
+    "mnist-fifth": "NPS, fifth rule added",
+}
+
+
+def write_report(folder: Path) -> Report:
+    """Tables and figures from the run logs in `folder`."""
+    results = in_order(read_results(folder))
+    report = Report("MNIST transformation: a rule for each operation")
+    report.add(summary_table(results), Heading("Which rule serves which operation"))
+    for name, runs in results.items():
+        if all("table" in run.test for run in runs):
+            report.add(usage_of(name, median_run(runs, "segregation")))
+    labels = {name: label(name).split(" (")[0] for name in results}
+    report.add(*mnist_sections.grid(results, labels))
+    report.add(*mnist_sections.composition(results, labels))
+    report.add(*mnist_sections.deletion(results, labels))
+    report.add(*mnist_sections.fifth(results, labels))
+    report.add(*provenance(results))
+    return report
+
+
+def label(name: str) -> str:
+    return LABELS.get(name, name)
+
+
+def in_order(results: dict[str, list[Result]]) -> dict[str, list[Result]]:
+    """The presets as they are told of, then whatever else is in the folder."""
+    known = [name for name in LABELS if name in results]
+    return {name: results[name] for name in dict.fromkeys([*known, *results])}
+
+
+def summary_table(results: dict[str, list[Result]]) -> Table:
+    """The results table of README and docs, with what needs no model."""
+    rows = []
+    for name, runs in results.items():
+        chooses = all("segregation" in run.test for run in runs)
+        rows.append(
+            [
+                label(name),
+                PAPER_MSE.get(name, "–"),
+                spread(runs, "mse", ".4f"),
+                spread(runs, "segregation", ".3f") if chooses else "–",
+                count(runs, lambda r: r.test["segregation"] == 1.0) if chooses else "–",
+                wall_time(runs),
+            ]
+        )
+    floors = next(iter(results.values()))[0].test["floors"]
+    for answer, floor in (("An all-black picture", "black"), ("The input itself", "copy")):
+        rows.append([answer, "–", f"{floors[floor]:.4f}", "–", "–", "–"])
+    caption = (
+        "Test set, median over seeds (range). Segregation: share of uses explained by the best "
+        "one-to-one assignment of operations to rules; perfect: seeds in which it is 1."
+    )
+    columns = ["Model", "Paper's MSE", "MSE", "Segregation", "Perfect", "Training"]
+    return Table(columns, rows, caption)
+
+
+def usage_of(name: str, result: Result) -> Table:
+    """Operation × rule, and the paper's numbers."""
+    table = result.test["table"]
+    names = [operation.replace("_", " ") for operation in EVERY_OPERATION[: len(table)]]
+    caption = f"{label(name)}: uses on the test set, seed {result.seed}"
+    return usage(names, table, caption, PAPER_TABLE if name == "mnist" else None)
