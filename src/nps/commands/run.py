@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -49,8 +50,7 @@ def run(args: Sequence[str]) -> None:
       nps run arithmetic --seeds 10 --out runs/arithmetic
     """
     from nps.experiments import evaluate, find_experiment
-    from nps.jobs.processes import Job, default_workers, job_of, run_jobs
-    from nps.training.run import Run, identity
+    from nps.jobs.processes import default_workers, run_jobs
 
     name, rest = positional(run, "EXPERIMENT", args)
     experiment = find_experiment(name)
@@ -63,36 +63,46 @@ def run(args: Sequence[str]) -> None:
         if preset not in experiment.presets:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, experiment.presets)}")
     out = options.out or Path("runs") / (f"{name}-quick" if options.quick else name)
-    runs: list[Run] = []
-    jobs: list[Job] = []
-    for preset in chosen:
-        changes = experiment.quick.get(preset, {}) if options.quick else {}
-        config = dataclasses.replace(experiment.presets[preset].config, **changes)
-        seeds = {s: Run(out / preset / f"seed-{s}") for s in range(options.seeds)}
-        runs += seeds.values()
-        if not all(r.complete(identity(name, preset, s, config)) for s, r in seeds.items()):
-            folder = out / preset if options.seeds > 1 else seeds[0].folder
-            jobs.append(
-                job_of(
-                    experiment,
-                    preset,
-                    config,
-                    folder,
-                    seeds=options.seeds,
-                    device=options.device,
-                )
-            )
+    waves, folders = _plan(experiment, chosen, options, out)
     find_device(options.device)
     workers = options.workers or default_workers(options.device)
-    if jobs:
+    for jobs in filter(None, waves):
         count = f"{len(jobs)} presets, {options.seeds} seeds each"
         say(f"training {count}, {min(workers, len(jobs))} at a time, into {out}")
         run_jobs(jobs, workers)
-    for trained in runs:
-        evaluate(trained.folder)
+    for folder in folders:
+        evaluate(folder, options.device)
     report = experiment.write_report(out)
     page = report.write(out)
     report.show(Console())
     print(f"\nReport with figures: {page}")
     if options.quick:
         print(f"This was the short version. All presets, ten seeds: nps run {name} --seeds 10")
+
+
+def _plan(
+    experiment: Any, chosen: Sequence[str], options: RunArgs, out: Path
+) -> tuple[tuple[list[Any], list[Any]], list[Path]]:
+    """What is still to be trained, and the folders of all runs.
+
+    In the second wave are presets that begin with the models of another.
+    """
+    from nps.jobs.processes import job_of
+    from nps.training.run import Run, identity
+
+    waves: tuple[list[Any], list[Any]] = ([], [])
+    folders: list[Path] = []
+    for name in chosen:
+        preset = experiment.presets[name]
+        changes = dict(experiment.quick.get(name, {}) if options.quick else {})
+        if preset.after is not None:
+            changes["start_from"] = str(out / preset.after)
+        config = dataclasses.replace(preset.config, **changes)
+        seeds = {s: Run(out / name / f"seed-{s}") for s in range(options.seeds)}
+        folders += [run.folder for run in seeds.values()]
+        if all(r.complete(identity(experiment.name, name, s, config)) for s, r in seeds.items()):
+            continue
+        folder = out / name if options.seeds > 1 else seeds[0].folder
+        how: dict[str, Any] = {"seeds": options.seeds, "device": options.device}
+        waves[preset.after is not None].append(job_of(experiment, name, config, folder, **how))
+    return waves, folders

@@ -35,6 +35,7 @@ def train(args: Sequence[str]) -> None:
       nps train arithmetic --out runs/a
       nps train arithmetic --out runs/six --rules 6 --seed 1
       nps train arithmetic-sharp --out runs/sharp --seeds 50 --device cuda
+      nps train mnist-fifth --start-from runs/mnist/mnist --out runs/fifth --seeds 10
       torchrun --nproc-per-node 2 -m nps train arithmetic --out runs/a
     """
     import torch
@@ -54,6 +55,8 @@ def train(args: Sequence[str]) -> None:
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
     at_once = options.at_once
     require(at_once is None or at_once >= 1, f"--at-once: got {at_once}, expected at least 1")
+    if preset.after is not None and options.config.start_from is None:
+        raise UserError(f"nps train {name}: expected --start-from, a folder of {preset.after} runs")
     if experiment.threads is not None:
         torch.set_num_threads(experiment.threads)
     with distributed.processes(find_device(options.device)) as device:
@@ -106,6 +109,10 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         precision=options.precision,
         seeds_at_once=options.at_once,
     )
+    task = experiment.make_task(options.config, device)
+    if experiment.presets[preset].after is not None:
+        for seed in runs:  # a start that cannot be is refused before anything is written
+            task.make_model(seed)
     with contextlib.ExitStack() as held:
         if distributed.is_first():
             for seed, run in runs.items():
@@ -114,7 +121,6 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
                     identity(experiment.name, preset, seed, options.config), fresh=options.fresh
                 )
         distributed.wait_for_all()
-        task = experiment.make_task(options.config, device)
         report = say if distributed.is_first() else quiet
         train_loop(task, options.config, runs, device, settings, report)
     if not distributed.is_first():

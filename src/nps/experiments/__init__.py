@@ -10,14 +10,16 @@ import torch
 from torch import nn
 
 from nps.errors import UserError, nearest
-from nps.experiments import arithmetic
+from nps.experiments import arithmetic, mnist
 from nps.experiments.experiment import Experiment, Preset
 from nps.files import told_in_one_line, write_json
 from nps.training.config import TrainConfig, from_json
 from nps.training.run import find_checkpoint
 from nps.training.task import Task
 
-EXPERIMENTS: dict[str, Experiment] = {"arithmetic": arithmetic.EXPERIMENT}
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (arithmetic.EXPERIMENT, mnist.EXPERIMENT)
+}
 
 
 def find_experiment(name: str) -> Experiment:
@@ -53,7 +55,8 @@ def load_task(path: Path | str, device: str = "cpu", which: str = "best") -> tup
     run, checkpoint = find_checkpoint(path)
     saved = run.read()
     experiment = find_experiment(saved["experiment"])
-    task = _task(experiment.name, from_json(experiment.config, saved["config"]), device)
+    config = from_json(experiment.config, saved["config"]).trained()
+    task = _task(experiment.name, config, device)
     model = task.make_model(saved["seed"])
     group = "best" if which == "best" and "best" in checkpoint.tensors else "model"
     model.load_state_dict(checkpoint.tensors[group])

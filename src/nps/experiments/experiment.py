@@ -20,6 +20,8 @@ class Preset:
 
     about: str
     config: TrainConfig
+    after: str | None = None
+    """The preset whose trained models it begins with; its config has a field `start_from`."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ part of the loss here, which is more exact.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class DigitEncoder(nn.Module):
         super().__init__()
         channels = (1, 16, 32, 64)
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(c, d, 4, stride=2) for c, d in zip(channels, channels[1:], strict=False)
+            nn.Conv2d(c, d, 4, stride=2) for c, d in itertools.pairwise(channels)
         )
         self.linear = nn.Linear(64 * 6 * 6, slot_dim)
 

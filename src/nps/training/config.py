@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from nps.errors import UserError, nearest
 from nps.rules.check import require_int, require_number
@@ -49,6 +49,10 @@ class TrainConfig:
             require_number("restart_at", self.restart_at, 0.0, 1.0, open_top=True)
         if self.clip_norm is not None:
             require_number("clip_norm", self.clip_norm, 0.0, float("inf"), open_top=False)
+
+    def trained(self) -> Self:
+        """What a trained model needs of it: nothing of how the training began."""
+        return self
 
 
 C = TypeVar("C", bound=TrainConfig)

@@ -68,7 +68,7 @@ def transform(
         matrices: what `matrices()` gives, on the images' device.
     """
     grid = _places(matrices[operation], images.shape[-1])
-    moved = F.grid_sample(
+    moved: Tensor = F.grid_sample(
         images.unsqueeze(1), grid, mode="bilinear", padding_mode="border", align_corners=False
     )
     return moved.squeeze(1)
@@ -79,4 +79,5 @@ def _places(matrix: Float[Tensor, "B 2 3"], size: int) -> Float[Tensor, "B size 
     along = (2.0 * torch.arange(size, device=matrix.device) + 1.0) / size - 1.0
     x, y = along.expand(size, -1), along.unsqueeze(-1).expand(-1, size)
     place = torch.stack([x, y, torch.ones_like(x)], -1).flatten(0, 1)
-    return (place @ matrix.mT).unflatten(-2, (size, size))
+    places: Tensor = (place @ matrix.mT).unflatten(-2, (size, size))
+    return places
