@@ -57,3 +57,5 @@ class Experiment:
     """Presets of the short version, each with the fields it changes."""
     look: Look | None = None
     """What `nps inspect` shows of its runs."""
+    compare: Callable[[Any, Any, Any], dict[str, Any]] | None = None
+    """(task, the model it began with, model) -> more test metrics, of presets `after` another."""

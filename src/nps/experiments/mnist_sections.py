@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +43,12 @@ def grid(results: Results, labels: Labels) -> list[Block]:
             return [heading, NO_FIGURE]
         run = middle(runs)
         shown = {key: unpack(value) for key, value in run.test["pictures"].items()}
-        count_of = len(shown["target"])
         rows = []
         for b, image in enumerate(shown["input"]):
-            rows.append(("input", np.stack([image] * count_of)))
-            rows += [(key, shown[key][:, b]) for key in ("target", "output")]
-        png = figures.picture_rows(rows, _spoken(EVERY_OPERATION[:count_of]))
+            beside = {"target": image, "output": np.full_like(image, np.nan)}
+            rows += [(key, np.stack([beside[key], *shown[key][:, b]])) for key in beside]
+        operations = EVERY_OPERATION[: len(shown["target"])]
+        png = figures.picture_rows(rows, ["input", *_spoken(operations)])
         caption = f"Test digits under each operation. {labels[name]}, seed {run.seed}"
         return [heading, Figure("grid", png, caption)]
     return []
@@ -111,7 +112,7 @@ def composition_figure(results: Results, labels: Labels, depth: int) -> Figure:
 
 def strips(results: Results, labels: Labels) -> list[Block]:
     """One sequence, for the first digit, by every model."""
-    rows = []
+    rows: list[tuple[str, Any]] = []
     for name, runs in holding(results, "pictures").items():
         shown = {
             key: unpack(value)[:, 0]
@@ -190,8 +191,8 @@ def fifth(results: Results, labels: Labels) -> list[Block]:
         caption = (
             f"{labels[name]}, seed {run.seed}: MSE before and after. Equal: the pictures are the "
             f"same bit for bit; in how many seeds. The fifth operation: {_range(new)} over seeds, "
-            f"beside {tested['black']:.4f} (all black) and {tested['copy']:.4f} (the input itself); "
-            f"its own rule served it in {uses[-1]} of {sum(uses)} cases."
+            f"beside {tested['black']:.4f} (all black) and {tested['copy']:.4f} (the input "
+            f"itself); its own rule served it in {uses[-1]} of {sum(uses)} cases."
         )
         columns = ["Operation", "Before", "After", "Equal", "Seeds"]
         blocks.append(Table(columns, rows, caption))

@@ -57,7 +57,7 @@ def picture_rows(
     """Grey pictures in a grid.
 
     Args:
-        rows: (name, its K pictures), grey levels in [0, 1].
+        rows: (name, its K pictures), grey levels in [0, 1]; NaN leaves a place empty.
         columns: what stands above the K columns.
     """
     from matplotlib.figure import Figure
@@ -70,6 +70,7 @@ def picture_rows(
             axis.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0)
             axis.set_xticks([])
             axis.set_yticks([])
+            axis.set_frame_on(not np.isnan(picture).all())
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
     for axis, column in zip(axes[0], columns, strict=True):
         axis.set_title(column, fontsize=8)
