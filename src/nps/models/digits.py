@@ -187,9 +187,10 @@ class DigitTransformation(nn.Module):
         """The image slot after an operation, and on request what fired."""
         slots = torch.stack([slot, self.operations(operation)], -2)
         changed = self.layer(slots, noise=noise, return_trace=return_trace)
+        # Side by side in memory as any slot: a processor rounds strided rows differently.
         if isinstance(changed, tuple):
-            return changed[0][..., IMAGE, :], changed[1]
-        image: Tensor = changed[..., IMAGE, :]
+            return changed[0][..., IMAGE, :].contiguous(), changed[1]
+        image: Tensor = changed[..., IMAGE, :].contiguous()
         return image
 
     def act(self, slot: Float[Tensor, "B D"], rule: int) -> Float[Tensor, "B D"]:
