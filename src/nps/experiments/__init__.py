@@ -12,6 +12,7 @@ from torch import nn
 from nps.errors import UserError, nearest, say
 from nps.experiments import arithmetic, mnist
 from nps.experiments.experiment import Experiment, Preset
+from nps.experiments.start import run_of
 from nps.files import told_in_one_line, write_json
 from nps.training.config import TrainConfig, from_json
 from nps.training.run import Run, find_checkpoint
@@ -80,7 +81,7 @@ def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) ->
     compare, start = find_experiment(saved["experiment"]).compare, saved["config"].get("start_from")
     if compare is None or start is None:
         return {}
-    folder = Path(start) / f"seed-{saved['seed']}"
+    folder = run_of(start, saved["seed"]).folder
     if not folder.is_dir():
         say(f"{run.folder}: began with {folder}, which is gone: not compared with it")
         return {}

@@ -28,7 +28,7 @@ from nps.worlds import mnist
 from nps.worlds.transformations import EVERY_OPERATION, paste
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from nps.experiments.mnist import MnistTask
 
@@ -44,10 +44,10 @@ class LookOptions:
     """Operations, one after the other (rotate_right,translate_up), each by the model's own rule."""
     rules: str = ""
     """Rules by their numbers instead (0,2)."""
-    digits: str = "7,2,1,0"
-    """What to transform: for each of these the first test image that shows it."""
-    index: str = ""
-    """Test images by their place instead (0,15,300)."""
+    index: str = "0,1,2,3"
+    """What to transform: test images by their place."""
+    digits: str = ""
+    """Or by what they show: for each of these (7,7,2) the first test image not yet taken."""
 
     def __post_init__(self) -> None:
         if self.compose and self.rules:
@@ -58,6 +58,8 @@ class LookOptions:
                 raise ValueError(f"compose: unknown operation {operation!r}{hint}")
         for name in ("rules", "digits", "index"):
             numbers(name, getattr(self, name))
+        if not self.digits and not self.index:
+            raise ValueError("index: got none, expected some to transform, e.g. 0,15,300")
         if max(len(self.operations), len(numbers("rules", self.rules))) > MOST:
             raise ValueError(f"compose: got more than {MOST} steps, which fit no picture")
         if any(digit > 9 for digit in numbers("digits", self.digits)):
@@ -119,21 +121,27 @@ def chosen_digits(
     """The test images that were asked for, and what to call them."""
     test = task.digits["test"]
     labels = mnist.load(task.config.world).test.labels[: len(test)]
-    places = numbers("index", options.index)
+    if options.digits:
+        places = places_of(labels, numbers("digits", options.digits))
+    else:
+        places = numbers("index", options.index)
     for place in places:
         if place >= len(test):
             raise UserError(f"--index: got {place}, expected 0 to {len(test) - 1}")
-    if not places:
-        places = [first_of(labels, digit) for digit in numbers("digits", options.digits)]
     names = [f"{labels[place].item()} (test {place})" for place in places]
     return paste(test[torch.tensor(places, device=test.device)]), names
 
 
-def first_of(labels: Tensor, digit: int) -> int:
-    shows = (labels == digit).nonzero()
-    if len(shows) == 0:
-        raise UserError(f"--digits: no test image shows a {digit}")
-    return int(shows[0])
+def places_of(labels: Int[Tensor, "E"], digits: Sequence[int]) -> list[int]:
+    """The first images that show these digits, each another one."""
+    found: list[int] = []
+    for digit in digits:
+        shows: list[int] = (labels == digit).nonzero().flatten().tolist()
+        left = [place for place in shows if place not in found]
+        if not left:
+            raise UserError(f"--digits: only {len(shows)} test images show a {digit}")
+        found.append(left[0])
+    return found
 
 
 def by_operation(
