@@ -246,7 +246,7 @@ class MnistTask:
 
     def inputs(self) -> Float[Tensor, "B 64 64"]:
         """Test images as the model is given them, for what is measured on a part of the set."""
-        return self.chain_pairs(self.digits["test"][:500], self.chains["test"][:500]).before
+        return self.chain_pairs(self.digits["test"][:250], self.chains["test"][:250]).before
 
     def compare(self, start: DigitTransformation, model: DigitTransformation) -> dict[str, Any]:
         """What the added rule did to the model that it was added to."""
