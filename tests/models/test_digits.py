@@ -68,13 +68,19 @@ def test_a_plain_loop_over_the_appendix():
         operand = int(fit[1] > fit[0])
         x = torch.cat([pair[operand], torch.zeros(D)])
         hidden = (x @ rules.weight_in[rule] + rules.bias_in[rule]).relu()
-        expected = slots[e].clone()
-        expected[operand] += hidden @ rules.weight_out[rule] + rules.bias_out[rule]
+        expected = pair[operand] + hidden @ rules.weight_out[rule] + rules.bias_out[rule]
         torch.testing.assert_close(new[e], expected, atol=1e-5, rtol=1e-5)
         assert trace.rule[e, 0].tolist() == [rule if m == operand else -1 for m in range(2)]
         assert trace.context[e, 0].tolist() == [asking if m == operand else -1 for m in range(2)]
         seen.add((asking, operand))
     assert len(seen) == 4  # all roles have occurred
+
+
+def test_the_result_is_no_slot_and_knows_no_mask():
+    layer = OperandNPS(D, 4)
+    assert layer(torch.randn(3, 5, 2, D)).shape == (3, 5, D)
+    with pytest.raises(ValueError, match="slot_mask: got one, expected none"):
+        layer(torch.randn(3, 2, D), slot_mask=torch.ones(3, 2, dtype=torch.bool))
 
 
 def test_the_operation_asks_and_the_image_changes():

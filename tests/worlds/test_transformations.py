@@ -62,6 +62,13 @@ def test_a_batch_of_different_operations_is_each_alone():
         assert torch.equal(transform(image[None], operation[None], matrices())[0], result)
 
 
+def test_half_precision_around_it_moves_nothing():
+    image, index = picture()[None], torch.tensor([0])
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = transform(image, index, matrices())
+    assert torch.equal(ours, transform(image, index, matrices()))
+
+
 def test_vmap_equals_a_loop():
     images = torch.stack([picture(seed) for seed in range(6)]).unflatten(0, (2, 3))
     order = torch.tensor([[0, 1, 2], [3, 4, 0]])

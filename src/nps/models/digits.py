@@ -4,8 +4,8 @@ Appendix "MNIST Transformation Task". The slots' roles are not those of Algorith
 of step 2 is changed, and that of step 3 is its argument. Here step 2 "will match the
 transformation embedding to the corresponding rule", so its slot is the operation; step 3 selects
 "the correct slot for rule application", the image; step 4 applies the rule's MLP "to the selected
-slot from step 3". So the slot of step 3 is what the rule reads and changes, and it reads nothing
-else: no rule can serve two operations by looking at which one was asked for.
+slot from step 3 and output[s] the result", which is decoded. So the slot of step 3 is all that the
+rule reads: no rule can serve two operations by looking at which one was asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nps.perception.digits import DigitDecoder, DigitEncoder
 from nps.rules import MLPRules, RuleLayer, Trace
 from nps.rules.layer import Noise, StageNoise
 from nps.rules.projection import match, project
-from nps.rules.stage import Choices, pick, residual
+from nps.rules.stage import Choices, pick
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -29,20 +29,45 @@ IMAGE, OPERATION = 0, 1
 
 
 class OperandNPS(RuleLayer):
-    r"""Algorithm 1 with the roles of the appendix.
+    r"""Algorithm 1 with the roles of the appendix, one stage.
 
     .. math::
         s, r &= \mathrm{argmax}_{j,i}\,(V_j W^q \cdot R_i W^k + \gamma) \\
         p &= \mathrm{argmax}_j\,(V_s \tilde W^q \cdot V_j \tilde W^k + \gamma) \\
-        V_p &\leftarrow V_p + \mathrm{MLP}_r([V_p, 0])
+        \mathrm{result} &= V_p + \mathrm{MLP}_r([V_p, 0])
+
+    It returns "the result", not the slots: what is decoded was made of the slot that step 3 chose.
+    (Were it always the image slot, to choose the operation would be to copy the image, which is
+    good enough to stay with: rules then stop segregating.)
 
     A trace tells the rule at slot p, which changed; its context is s, the slot that chose the rule;
     its context scores are those of step 3, among which p is the largest.
 
     Args: as for `SequentialNPS`.
 
-    Shapes: slots (..., M, D) -> (..., M, D).
+    Shapes: slots (..., M, D) -> (..., D).
     """
+
+    def __init__(
+        self,
+        slot_dim: int,
+        num_rules: int,
+        *,
+        rule_dim: int = 6,
+        key_dim: int = 32,
+        hidden_dim: int = 128,
+        temperature: float = 1.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(
+            slot_dim,
+            num_rules,
+            rule_dim=rule_dim,
+            key_dim=key_dim,
+            hidden_dim=hidden_dim,
+            temperature=temperature,
+            dropout=dropout,
+        )
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m * len(self.rules),), (1, m)]
@@ -55,29 +80,30 @@ class OperandNPS(RuleLayer):
         slot_mask: Tensor | None,
         noise: StageNoise,
     ) -> tuple[Tensor, Choices]:
+        if slot_mask is not None:
+            raise ValueError("slot_mask: got one, expected none: the result is not a slot's")
         m, n = features.shape[-2], len(self.rules)
         pair_noise, operand_noise = noise.choices
         queries, keys = project(features, self.select.query, self.bind.key)
 
         # Step 2: one (slot, rule) pair among M·N.
         scores = match(queries, self.select.key(embedding))
-        allowed = self._pairs_allowed(slot_mask)
+        allowed = self._pairs_allowed(None)
         pair = self._choose(
             self._drop(scores, noise.drop).flatten(-2),
             None if allowed is None else allowed.expand_as(scores).flatten(-2),
             pair_noise,
         ).unflatten(-1, (m, n))
-        asking, rule = pair.sum(-1).unsqueeze(-2), pair.sum(-2).unsqueeze(-2)
+        asking, rule = pair.sum(-1).unsqueeze(-2), pair.sum(-2)
 
         # Step 3: the slot that the rule is for.
         operand_scores = match(self.bind.query(pick(asking, features)), keys)
-        allowed = None if slot_mask is None else slot_mask.unsqueeze(-2)
-        operand = self._choose(operand_scores, allowed, operand_noise)
+        operand = self._choose(operand_scores, None, operand_noise)
 
-        # Step 4: the rule reads that slot alone and changes it.
-        update = self.action(pick(operand, slots), rule)
-        slots = residual(slots, operand.squeeze(-2), update, 1)
-        return slots, Choices(operand.squeeze(-2), rule, asking, scores, operand_scores)
+        # Step 4: the rule reads that slot alone.
+        slot = pick(operand, slots).squeeze(-2)
+        choices = Choices(operand.squeeze(-2), rule.unsqueeze(-2), asking, scores, operand_scores)
+        return slot + self.action(slot, rule), choices
 
     def action(
         self, slot: Float[Tensor, "*batch D"], rule: Float[Tensor, "*batch N"]
@@ -109,13 +135,13 @@ class OneMLP(nn.Module):
     ) -> Tensor | tuple[Tensor, Trace]:
         image, operation = slots.unbind(-2)
         always = torch.ones_like(image[..., :1])
-        new = torch.stack([image + self.rules(image, operation, always), operation], -2)
+        result: Tensor = image + self.rules(image, operation, always)
         if not return_trace:
-            return new
+            return result
         fired, context = (torch.full_like(slots[..., None, :, 0], -1).long() for _ in range(2))
         fired[..., IMAGE], context[..., IMAGE] = 0, OPERATION
         no_scores = torch.zeros_like(slots[..., None, :, :1])
-        return new, Trace(fired, context, no_scores, no_scores.expand(*no_scores.shape[:-1], 2))
+        return result, Trace(fired, context, no_scores, no_scores.expand(*no_scores.shape[:-1], 2))
 
 
 class Operations(nn.Module):
@@ -184,14 +210,12 @@ class DigitTransformation(nn.Module):
         noise: Noise | None = None,
         return_trace: bool = False,
     ) -> Float[Tensor, "B D"] | tuple[Float[Tensor, "B D"], Trace]:
-        """The image slot after an operation, and on request what fired."""
+        """What an operation makes of the image slot, and on request what fired."""
         slots = torch.stack([slot, self.operations(operation)], -2)
-        changed = self.layer(slots, noise=noise, return_trace=return_trace)
-        # Side by side in memory as any slot: a processor rounds strided rows differently.
-        if isinstance(changed, tuple):
-            return changed[0][..., IMAGE, :].contiguous(), changed[1]
-        image: Tensor = changed[..., IMAGE, :].contiguous()
-        return image
+        result: Tensor | tuple[Tensor, Trace] = self.layer(
+            slots, noise=noise, return_trace=return_trace
+        )
+        return result
 
     def act(self, slot: Float[Tensor, "B D"], rule: int) -> Float[Tensor, "B D"]:
         """Apply one rule by hand, whatever would have been chosen."""
