@@ -11,7 +11,7 @@ from nps.experiments.mnist_pictures import SEQUENCE
 from nps.experiments.mnist_report import summary_table, write_report
 from nps.experiments.results import read_results
 from nps.inspect.pictures import pack
-from nps.inspect.report import Figure, Heading, Table, Text, markdown
+from nps.inspect.report import Figure, Heading, Report, Table, Text, markdown
 
 FLOORS = {"black": 0.021, "copy": 0.033}
 
@@ -57,12 +57,13 @@ def cuts(kept: bool) -> list[dict[str, object]]:
     return rows
 
 
-@pytest.fixture
-def folder(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    tmp_path = tmp_path_factory.mktemp("logs")
     table = np.fliplr(np.diag([10, 20, 30, 40])).tolist()
+    pictures = drawn()
     for seed, (mse, segregation) in enumerate([(0.004, 1.0), (0.005, 1.0), (0.009, 0.75)]):
         choices = {"segregation": segregation, "table": table, "deletion": cuts(seed != 2)}
-        pictures = drawn()
         more = {"composition": composed(mse), "pictures": pictures}
         log(tmp_path, "mnist", seed, mse=mse, **choices, **more)
         log(tmp_path, "mnist-mlp", seed, mse=mse + 0.01, deletion=[], **more)
@@ -80,11 +81,16 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def tables(folder: Path) -> list[Table]:
-    return [block for block in write_report(folder).blocks if isinstance(block, Table)]
+@pytest.fixture(scope="module")
+def report(folder) -> Report:
+    return write_report(folder)
 
 
-def test_summary_has_paper_ours_and_floors(folder):
+def tables(report: Report) -> list[Table]:
+    return [block for block in report.blocks if isinstance(block, Table)]
+
+
+def test_summary_has_paper_ours_and_floors(folder, report):
     rows = {row[0]: row[1:] for row in summary_table(read_results(folder)).rows}
     assert rows["NPS (paper's settings)"] == [
         "0.02",
@@ -96,11 +102,11 @@ def test_summary_has_paper_ours_and_floors(folder):
     assert rows["One MLP, no rules"][2:4] == ["–", "–"]
     assert rows["An all-black picture"][1] == "0.0210"
     assert rows["The input itself"][1] == "0.0330"
-    assert "| NPS (paper's settings) |" in markdown(tables(folder)[0])
+    assert "| NPS (paper's settings) |" in markdown(tables(report)[0])
 
 
-def test_the_papers_table_stands_beside_ours(folder):
-    ours, fifth = (t for t in tables(folder) if "uses on the test set" in t.caption)
+def test_the_papers_table_stands_beside_ours(report):
+    ours, fifth = (t for t in tables(report) if "uses on the test set" in t.caption)
     assert ours.columns[1:] == [
         *(f"rule {i}" for i in range(4)),
         *(f"paper {i}" for i in range(1, 5)),
@@ -110,8 +116,8 @@ def test_the_papers_table_stands_beside_ours(folder):
     assert fifth.rows[4] == ["flip", "0", "0", "0", "0", "50"]
 
 
-def test_composition_both_ways_for_both_models(folder):
-    (table,) = (t for t in tables(folder) if t.columns[0] == "Operations")
+def test_composition_both_ways_for_both_models(report):
+    (table,) = (t for t in tables(report) if t.columns[0] == "Operations")
     assert table.columns[1:] == [
         "NPS, through pictures",
         "NPS, in the slot",
@@ -123,12 +129,12 @@ def test_composition_both_ways_for_both_models(folder):
     assert table.rows[2][0] == "3"
     assert table.rows[2][1] == "0.0250 (0.0240 to 0.0290)"
     assert table.rows[2][-2:] == ["0.0200", "0.0300"]
-    (about,) = (b for b in write_report(folder).blocks if isinstance(b, Text))
+    (about,) = (b for b in report.blocks if isinstance(b, Text))
     assert "transformed 0 to 3 times before" in about.text
 
 
-def test_surgery_says_yes_and_no(folder):
-    deleted, added = (t for t in tables(folder) if "Equal" in t.columns)
+def test_surgery_says_yes_and_no(report):
+    deleted, added = (t for t in tables(report) if "Equal" in t.columns)
     first = ["rotate right", "3", "0.0040", "0.0500", "0.0050 0.0060 0.0070"]
     assert deleted.rows[0] == [*first, "0.0050 0.0060 0.0070", "yes", "2 of 3"]
     assert deleted.rows[3][-2:] == ["yes", "3 of 3"]
@@ -139,8 +145,8 @@ def test_surgery_says_yes_and_no(folder):
     assert "38 of 40" in added.caption
 
 
-def test_figures_are_drawn_from_the_log(folder):
-    figures = {b.name: b for b in write_report(folder).blocks if isinstance(b, Figure)}
+def test_figures_are_drawn_from_the_log(report):
+    figures = {b.name: b for b in report.blocks if isinstance(b, Figure)}
     assert set(figures) == {"grid", "composition", "strip"}
     assert all(figure.png.startswith(b"\x89PNG") for figure in figures.values())
 
@@ -159,4 +165,4 @@ def test_logs_with_less_give_a_shorter_report(tmp_path):
     headings = [block.text for block in report.blocks if isinstance(block, Heading)]
     assert "Composition" not in headings
     assert not any("Surgery" in heading for heading in headings)
-    assert [row[0] for row in tables(tmp_path)[0].rows][:2] == ["One MLP, no rules", "mnist-my-own"]
+    assert [row[0] for row in tables(report)[0].rows][:2] == ["One MLP, no rules", "mnist-my-own"]
