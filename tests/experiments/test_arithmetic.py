@@ -13,10 +13,10 @@ from nps.experiments.arithmetic import (
     ArithmeticTask,
     Config,
     make_layer,
-    use_entropy,
     what_fired,
 )
 from nps.experiments.arithmetic_report import PAPER_TABLES
+from nps.experiments.balance import use_entropy
 from nps.experiments.results import Result, median_run, read_results, spread
 from nps.rules import Trace
 from nps.training import checkpoint

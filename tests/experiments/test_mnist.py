@@ -4,6 +4,7 @@ Everything here runs on scikit-learn's small digits.
 """
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 
@@ -170,6 +171,21 @@ def test_a_step_is_a_function_of_its_arguments():
     assert torch.equal(task.loss(model, batch_of(task, 20, 1))[0], first)
 
 
+def test_the_bonus_is_for_even_use_and_falls_to_zero():
+    plain, task = task_of(), task_of(balance=0.2, balance_until=0.5)
+    model = task.make_model(0)
+
+    def bonus(progress: float) -> float:
+        batch = dataclasses.replace(batch_of(task, 20, 1), progress=torch.tensor(progress))
+        loss, logged = task.loss(model, batch)
+        assert logged["error"] == plain.loss(model, batch)[0]
+        return (logged["error"] - loss).item()
+
+    assert 0.0 < bonus(0.0) <= 0.2 * math.log(4)
+    assert bonus(0.25) == pytest.approx(0.5 * bonus(0.0), rel=1e-4)
+    assert bonus(0.5) == bonus(0.9) == 0.0
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, trained, name):
     config = dataclasses.replace(PRESETS[name].config, **TINY, learning_rate=1e-3)
@@ -312,6 +328,8 @@ def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
         ({"world": "cifar"}, "world: got 'cifar', expected one of mnist, digits"),
         ({"model": "gnn"}, "model: got 'gnn', expected one of nps, mlp"),
         ({"start_from": "x"}, "start_from: got a folder, expected none without flip"),
+        ({"balance": 0.1, "model": "mlp"}, "balance: got model mlp, expected nps"),
+        ({"balance_until": 0.0}, "balance_until: got 0, expected a number in"),
         ({"flip": True, "model": "mlp"}, "flip: got model mlp, expected nps"),
     ],
 )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from nps.experiments import arithmetic_report
+from nps.experiments.balance import use_entropy
 from nps.experiments.experiment import Experiment, Look, Preset
 from nps.inspect.symbolic import read_rule
 from nps.interactions import Routing
@@ -22,7 +23,7 @@ from nps.metrics.segregation import normalised_mutual_information, segregation, 
 from nps.models.arithmetic import COORDINATES, CoordinateArithmetic
 from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int, require_number
-from nps.training import distributed, rng
+from nps.training import rng
 from nps.training.config import TrainConfig
 from nps.training.task import Batch
 from nps.worlds.arithmetic import OPERATIONS, POINTS, demonstrate
@@ -186,13 +187,6 @@ class ArithmeticTask:
             r2 = None if reading.r2 != reading.r2 else reading.r2
             readings.append({"rule": i, "says": reading.sentence, "r2": r2, "uses": reading.uses})
         return readings
-
-
-def use_entropy(trace: Trace) -> Tensor:
-    """Entropy of the rules' mean use over the batch, by the scores before noise."""
-    pairs = torch.softmax(trace.rule_scores.flatten(-2), -1).unflatten(-1, (POINTS, -1))
-    use = distributed.batch_mean(pairs.sum(-2).flatten(0, -2).mean(0))
-    return -(use * (use + 1e-8).log()).sum()
 
 
 def what_fired(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:

@@ -28,6 +28,7 @@ PAPER_TABLE = [
 ]
 LABELS = {
     "mnist": "NPS (paper's settings)",
+    "mnist-balanced": "mnist-balanced (ours)",
     "mnist-mlp": "One MLP, no rules",
     "mnist-fifth": "NPS, fifth rule added",
 }
