@@ -64,6 +64,7 @@ def folder(tmp_path_factory) -> Path:
     pictures = drawn()
     for seed, (mse, segregation) in enumerate([(0.004, 1.0), (0.005, 1.0), (0.009, 0.75)]):
         choices = {"segregation": segregation, "table": table, "deletion": cuts(seed != 2)}
+        choices |= {"asked_by_operation": 1.0, "changed_image": 1.0 - seed / 4, "nmi": 0.5}
         more = {"composition": composed(mse), "pictures": pictures}
         log(tmp_path, "mnist", seed, mse=mse, **choices, **more)
         log(tmp_path, "mnist-mlp", seed, mse=mse + 0.01, deletion=[], **more)
@@ -103,6 +104,11 @@ def test_summary_has_paper_ours_and_floors(folder, report):
     assert rows["An all-black picture"][1] == "0.0210"
     assert rows["The input itself"][1] == "0.0330"
     assert "| NPS (paper's settings) |" in markdown(tables(report)[0])
+
+
+def test_roles_of_the_slots_are_told_where_something_is_chosen(report):
+    assert [row[0] for row in tables(report)[1].rows] == ["NPS (paper's settings)"]
+    assert tables(report)[1].rows[0][1:3] == ["1.000 (1.000 to 1.000)", "0.750 (0.500 to 1.000)"]
 
 
 def test_the_papers_table_stands_beside_ours(report):

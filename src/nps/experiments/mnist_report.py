@@ -38,7 +38,8 @@ def write_report(folder: Path) -> Report:
     """Tables and figures from the run logs in `folder`."""
     results = in_order(read_results(folder))
     report = Report("MNIST transformation: a rule for each operation")
-    report.add(summary_table(results), Heading("Which rule serves which operation"))
+    report.add(summary_table(results), choices_table(results))
+    report.add(Heading("Which rule serves which operation"))
     for name, runs in results.items():
         if all("table" in run.test for run in runs):
             report.add(usage_of(name, median_run(runs, "segregation")))
@@ -85,6 +86,22 @@ def summary_table(results: dict[str, list[Result]]) -> Table:
     )
     columns = ["Model", "Paper's MSE", "MSE", "Segregation", "Perfect", "Training"]
     return Table(columns, rows, caption)
+
+
+def choices_table(results: dict[str, list[Result]]) -> Table:
+    """Do the slots have the roles that the task means for them?"""
+    metrics = ("asked_by_operation", "changed_image", "nmi")
+    rows = [
+        [label(name), *(spread(runs, metric, ".3f") for metric in metrics)]
+        for name, runs in results.items()
+        if all(metric in run.test for run in runs for metric in metrics)
+    ]
+    caption = (
+        "Operation asks: share of pairs in which the operation's slot chose the rule. Image "
+        "changes: in which the rule was applied to the image; one applied to the operation draws "
+        "the same picture for every digit. NMI: normalised mutual information of operation and rule."
+    )
+    return Table(["Model", "Operation asks", "Image changes", "NMI"], rows, caption)
 
 
 def usage_of(name: str, result: Result) -> Table:
