@@ -99,7 +99,7 @@ def choices_table(results: dict[str, list[Result]]) -> Table:
     caption = (
         "Operation asks: share of pairs in which the operation's slot chose the rule. Image "
         "changes: in which the rule was applied to the image; one applied to the operation draws "
-        "the same picture for every digit. NMI: normalised mutual information of operation and rule."
+        "one picture for every digit. NMI: normalised mutual information of operation and rule."
     )
     return Table(["Model", "Operation asks", "Image changes", "NMI"], rows, caption)
 
