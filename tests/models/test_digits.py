@@ -83,6 +83,17 @@ def test_the_result_is_no_slot_and_knows_no_mask():
         layer(torch.randn(3, 2, D), slot_mask=torch.ones(3, 2, dtype=torch.bool))
 
 
+def test_without_self_context_the_other_slot_is_changed():
+    torch.manual_seed(3)
+    layer = OperandNPS(D, 4, self_context=False)
+    for mode in (layer.train(), layer.eval()):
+        _, trace = mode(2.0 * torch.randn(40, 2, D), return_trace=True)
+        changed = trace.rule[:, 0].argmax(-1)
+        asking = trace.context[:, 0].amax(-1)
+        assert torch.equal(asking, 1 - changed)
+        assert set(asking.tolist()) == {0, 1}
+
+
 def test_the_operation_asks_and_the_image_changes():
     model = obedient(make())
     operation = every_operation()

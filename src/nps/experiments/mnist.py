@@ -78,6 +78,8 @@ class Config(TrainConfig):
     """Factor on the initial W^q."""
     temperature: float = 1.0
     """Of the straight-through softmax."""
+    self_context: bool = True
+    """May the slot that chose the rule be the one it is applied to?"""
     balance: float = 0.0
     """Weight of a bonus on the entropy of the rules' mean use: no rule is left behind early."""
     balance_until: float = 0.1
@@ -129,7 +131,17 @@ class Config(TrainConfig):
         return dataclasses.replace(self, start_from=None)
 
 
-BUILD = ("model", "rules", "rule_dim", "key_dim", "hidden_dim", "slot_dim", "rotation", "shift")
+BUILD = (
+    "model",
+    "rules",
+    "rule_dim",
+    "key_dim",
+    "hidden_dim",
+    "slot_dim",
+    "self_context",
+    "rotation",
+    "shift",
+)
 """Fields that make a model what it is; a run and the one it starts from must agree in them."""
 
 
@@ -316,6 +328,7 @@ def make_layer(config: Config, rules: int) -> OperandNPS | OneMLP:
         hidden_dim=config.hidden_dim,
         temperature=config.temperature,
         dropout=config.dropout,
+        self_context=config.self_context,
     )
     with torch.no_grad():
         layer.select.query.out.weight *= config.score_gain
@@ -325,8 +338,8 @@ def make_layer(config: Config, rules: int) -> OperandNPS | OneMLP:
 PRESETS = {
     "mnist": Preset("The paper's settings: 4 rules.", Config()),
     "mnist-balanced": Preset(
-        "Ours: at first all rules are kept in use, so that every seed segregates.",
-        Config(balance=0.1),
+        "Ours: at first all rules are kept in use, and none is for the slot that asks for it.",
+        Config(balance=0.1, self_context=False),
     ),
     "mnist-mlp": Preset(
         "Without rules: one MLP, as large as the four rules, is fed the operation.",

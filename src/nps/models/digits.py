@@ -43,7 +43,7 @@ class OperandNPS(RuleLayer):
     A trace tells the rule at slot p, which changed; its context is s, the slot that chose the rule;
     its context scores are those of step 3, among which p is the largest.
 
-    Args: as for `SequentialNPS`.
+    Args: as for `SequentialNPS`; without `self_context` p is never s.
 
     Shapes: slots (..., M, D) -> (..., D).
     """
@@ -58,6 +58,7 @@ class OperandNPS(RuleLayer):
         hidden_dim: int = 128,
         temperature: float = 1.0,
         dropout: float = 0.0,
+        self_context: bool = True,
     ) -> None:
         super().__init__(
             slot_dim,
@@ -67,6 +68,7 @@ class OperandNPS(RuleLayer):
             hidden_dim=hidden_dim,
             temperature=temperature,
             dropout=dropout,
+            self_context=self_context,
         )
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
@@ -98,7 +100,10 @@ class OperandNPS(RuleLayer):
 
         # Step 3: the slot that the rule is for.
         operand_scores = match(self.bind.query(pick(asking, features)), keys)
-        operand = self._choose(operand_scores, None, operand_noise)
+        allowed = self._context_allowed(None, m, slots.device)
+        if allowed is not None:  # the asking slot's row
+            allowed = ((asking.detach() > 0).mT & allowed).any(-2, keepdim=True)
+        operand = self._choose(operand_scores, allowed, operand_noise)
 
         # Step 4: the rule reads that slot alone.
         slot = pick(operand, slots).squeeze(-2)
