@@ -1,4 +1,4 @@
-"""The command line: `nps run | train | eval | sweep | bench | table | presets | data`.
+"""The command line: `nps run | train | eval | inspect | sweep | bench | table | presets | data`.
 
 Mistakes are one line and exit code 2; a run that cannot go on is one line and exit code 1; a run
 that was asked to stop has saved and exits 143 (SIGTERM) or 130 (Ctrl-C).
@@ -22,6 +22,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps run EXPERIMENT       train the models of an experiment, test them, write report.html
   nps train PRESET         train one model into a run folder; the same command again resumes
   nps eval RUN             test a trained model
+  nps inspect RUN          its rules: what each serves and does; digits transformed by hand
   nps sweep PRESET         train a grid of configs with several seeds each, into one table
   nps table RESULTS        the results table of a folder of runs
   nps presets              the presets there are

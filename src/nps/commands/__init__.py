@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from nps.commands.bench import bench
 from nps.commands.data import data
 from nps.commands.evaluate import evaluate
+from nps.commands.inspect import inspect
 from nps.commands.run import run
 from nps.commands.sweep import sweep
 from nps.commands.table import presets, table
@@ -14,6 +15,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": run,
     "train": train,
     "eval": evaluate,
+    "inspect": inspect,
     "sweep": sweep,
     "table": table,
     "presets": presets,

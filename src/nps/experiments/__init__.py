@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from nps.errors import UserError, nearest
+from nps.errors import UserError, nearest, say
 from nps.experiments import arithmetic, mnist
 from nps.experiments.experiment import Experiment, Preset
+from nps.experiments.start import run_of
 from nps.files import told_in_one_line, write_json
 from nps.training.config import TrainConfig, from_json
-from nps.training.run import find_checkpoint
+from nps.training.run import Run, find_checkpoint
 from nps.training.task import Task
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -36,9 +37,9 @@ def find_preset(name: str) -> tuple[Experiment, Preset]:
     raise UserError(f"unknown preset {name!r}{nearest(name, names)}")
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def _task(experiment: str, config: TrainConfig, device: str) -> Task:
-    """The task of a config, kept for the next seed of the same."""
+    """The task of a config, kept for the next seed; two, for a run and the one it began with."""
     return find_experiment(experiment).make_task(config, torch.device(device))
 
 
@@ -68,9 +69,23 @@ def evaluate(path: Path | str, device: str = "cpu", which: str = "best") -> dict
     task, model = load_task(path, device, which)
     run, checkpoint = find_checkpoint(path)
     metrics = {"which": which, "step": checkpoint.step, **task.test(model)}
+    metrics |= _compared_with_start(run, task, model, device)
     with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
         write_json(run.folder / "test.json", metrics)
     return metrics
+
+
+def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) -> dict[str, Any]:
+    """What a run that began with the model of another did to it."""
+    saved = run.read()
+    compare, start = find_experiment(saved["experiment"]).compare, saved["config"].get("start_from")
+    if compare is None or start is None:
+        return {}
+    folder = run_of(start, saved["seed"]).folder
+    if not folder.is_dir():
+        say(f"{run.folder}: began with {folder}, which is gone: not compared with it")
+        return {}
+    return compare(task, load(folder, device), model)
 
 
 def load(path: Path | str, device: str = "cpu", which: str = "best") -> nn.Module:

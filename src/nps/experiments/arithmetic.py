@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nps.experiments import arithmetic_report
 from nps.experiments.balance import use_entropy
-from nps.experiments.experiment import Experiment, Preset
+from nps.experiments.experiment import Experiment, Look, Preset
 from nps.inspect.symbolic import read_rule
 from nps.interactions import Routing
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
@@ -284,4 +284,5 @@ EXPERIMENT = Experiment(
         "arithmetic-baseline": {},
         "arithmetic-sharp": {"epochs": 100},
     },
+    look=Look(arithmetic_report.look),
 )

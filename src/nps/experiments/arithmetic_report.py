@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from nps.experiments.results import Result, count, median_run, read_results, spread
+from nps.experiments.experiment import NoOptions
+from nps.experiments.results import (
+    Result,
+    count,
+    median_run,
+    provenance,
+    read_results,
+    spread,
+)
 from nps.inspect import figures
-from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text
+from nps.inspect.report import Block, Figure, Heading, Lines, Report, Table, Text
+from nps.inspect.rules import rule_table, usage
 from nps.worlds.arithmetic import OPERATIONS
 
 # The paper: section 4.1, its table for 5 rules, and the table for 6 in a comment of the appendix.
@@ -49,12 +59,14 @@ def write_report(folder: Path) -> Report:
     shown = {name: median_run(runs, "segregation") for name, runs in results.items()}
     for name in ("arithmetic", "arithmetic-sharp"):
         if name in shown:
-            report.add(*_in_words(name, shown[name]))
+            about = f"{LABELS[name]}, the seed with median segregation ({shown[name].seed})"
+            report.add(Heading(f"The rules in words: {about}"), in_words(shown[name].test["rules"]))
     report.add(Heading("Which rule serves which operation"))
     for name, result in shown.items():
-        report.add(usage(name, result))
+        caption = f"{LABELS[name]}: uses on the test set, seed {result.seed}"
+        report.add(usage(OPERATIONS, result.test["table"], caption, PAPER_TABLES.get(name)))
     report.add(*_figure(shown))
-    report.add(*_provenance(results))
+    report.add(*provenance(results))
     return report
 
 
@@ -94,27 +106,23 @@ def choices_table(results: dict[str, list[Result]]) -> Table:
     return Table(["Model", "NMI", "Primary", "Context"], rows, caption)
 
 
-def usage(name: str, result: Result) -> Table:
-    """Operation × rule, and the paper's numbers where it has them."""
-    table = result.test["table"]
-    paper = PAPER_TABLES.get(name)
-    columns = ["", *(f"rule {i}" for i in range(len(table[0])))]
-    if paper:
-        columns += [f"paper {i + 1}" for i in range(len(paper[0]))]
-    rows = []
-    for o, operation in enumerate(OPERATIONS):
-        cells = [*table[o], *(paper[o] if paper else [])]
-        rows.append([operation, *map(str, cells)])
-    return Table(columns, rows, f"{LABELS[name]}: uses on the test set, seed {result.seed}")
+def look(task: Any, model: Any, options: NoOptions) -> list[Block]:
+    """One trained model: which rule serves which operation, and the rules in words."""
+    tested = task.test(model)
+    caption = f"Uses on the test set; MSE {tested['mse']:.3g}"
+    return [
+        usage(OPERATIONS, tested["table"], caption),
+        rule_table(model.layer.rules, OPERATIONS, tested["table"]),
+        in_words(tested["rules"]),
+    ]
 
 
-def _in_words(name: str, result: Result) -> list[Heading | Lines | Text]:
+def in_words(rules: Sequence[dict[str, Any]]) -> Lines:
     lines = []
-    for rule in result.test["rules"]:
+    for rule in rules:
         fit = f"(R² {rule['r2']:.3f}, {rule['uses']} uses)" if rule["r2"] is not None else ""
         lines.append(f"rule {rule['rule']}: {rule['says']}   {fit}".rstrip())
-    about = f"{LABELS[name]}, the seed with median segregation ({result.seed})"
-    return [Heading(f"The rules in words: {about}"), Lines(lines)]
+    return Lines(lines)
 
 
 def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
@@ -130,30 +138,3 @@ def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
     caption = "How often each rule serves each operation, over training, on the validation set."
     png = figures.usage_over_training(panels, OPERATIONS)
     return [Heading("Rules segregate while training"), Figure("rule-use", png, caption)]
-
-
-def _provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
-    lines = []
-    for name, runs in results.items():
-        seconds = sum(run.seconds for run in runs) / len(runs)
-        seeds = [run.seed for run in runs]
-        together = max(run.seeds_in_stack for run in runs)
-        lines.append(
-            f"nps train {name}: {_which(seeds)}, "
-            f"{runs[0].config['epochs']} epochs, "
-            + (
-                f"{seconds:.0f} s a run"
-                if together == 1
-                else f"{seconds:.0f} s for {together} seeds"
-            )
-        )
-    sittings = [sitting for runs in results.values() for run in runs for sitting in run.provenance]
-    for key in ("device", "torch", "commit"):
-        lines.append(f"{key}: {', '.join(sorted({str(sitting[key]) for sitting in sittings}))}")
-    return [Heading("Where the numbers come from"), Lines(lines)]
-
-
-def _which(seeds: Sequence[int]) -> str:
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}"
-    return f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)})"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nps.inspect.report import Report
+from nps.inspect.report import Block, Report
 from nps.training.config import TrainConfig
 from nps.training.task import Task
 
@@ -22,6 +22,21 @@ class Preset:
     config: TrainConfig
     after: str | None = None
     """The preset whose trained models it begins with; its config has a field `start_from`."""
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """An experiment's `nps inspect` without flags of its own."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What `nps inspect` shows of a trained model."""
+
+    show: Callable[[Any, Any, Any], Sequence[Block]]
+    """(task, model, options) -> tables, lines, pictures. Writes nothing."""
+    options: type = NoOptions
+    """Dataclass of its flags, each with a default and a line of documentation."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +55,7 @@ class Experiment:
     """Torch threads that suit its sizes on a CPU; None leaves torch's default."""
     quick: Mapping[str, Mapping[str, Any]]
     """Presets of the short version, each with the fields it changes."""
+    look: Look | None = None
+    """What `nps inspect` shows of its runs."""
+    compare: Callable[[Any, Any, Any], dict[str, Any]] | None = None
+    """(task, the model it began with, model) -> more test metrics, of presets `after` another."""

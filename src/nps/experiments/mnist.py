@@ -21,7 +21,11 @@ from torch.nn import functional as F
 from nps.errors import UserError
 from nps.experiments import mnist_report
 from nps.experiments.balance import use_entropy
-from nps.experiments.experiment import Experiment, Preset
+from nps.experiments.experiment import Experiment, Look, Preset
+from nps.experiments.mnist_compose import composition
+from nps.experiments.mnist_look import LookOptions, look
+from nps.experiments.mnist_pictures import pictures
+from nps.experiments.mnist_surgery import deletion, fifth
 from nps.experiments.start import best_of
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
@@ -259,7 +263,21 @@ class MnistTask:
         measured = {name: values.cpu() for name, values in self.measure(model, "test").items()}
         metrics = self.judge(measured, "test")
         del metrics["score"]
-        return {**metrics, "floors": self.floors("test")}
+        digits = self.digits["test"]
+        metrics["floors"] = self.floors("test")
+        metrics["pictures"] = pictures(model, digits, self.matrices, len(self.operations))
+        if not self.config.flip:
+            metrics["composition"] = composition(model, digits, self.matrices)
+            metrics["deletion"] = deletion(model, self.inputs(), self.matrices)
+        return metrics
+
+    def inputs(self) -> Float[Tensor, "B 64 64"]:
+        """Test images as the model is given them, for what is measured on a part of the set."""
+        return self.chain_pairs(self.digits["test"][:250], self.chains["test"][:250]).before
+
+    def compare(self, start: DigitTransformation, model: DigitTransformation) -> dict[str, Any]:
+        """What the added rule did to the model that it was added to."""
+        return {"fifth": fifth(start, model, self.inputs(), self.matrices)}
 
     @torch.no_grad()
     def floors(self, split: str) -> dict[str, float]:
@@ -354,6 +372,8 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     make_task=MnistTask,
     write_report=mnist_report.write_report,
+    look=Look(look, LookOptions),
+    compare=MnistTask.compare,
     threads=None,
     quick=dict.fromkeys(("mnist-balanced", "mnist-mlp"), QUICK),
 )

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nps.experiments.results import Result, count, median_run, read_results, spread
+from nps.experiments import mnist_sections
+from nps.experiments.results import (
+    Result,
+    count,
+    median_run,
+    provenance,
+    read_results,
+    spread,
+    wall_time,
+)
 from nps.inspect.report import Heading, Report, Table
+from nps.inspect.rules import usage
 from nps.worlds.transformations import EVERY_OPERATION
 
 PAPER_MSE = {"mnist": "0.02"}
-PAPER_TABLE = {
-    "rotate_right": [0, 0, 5030, 0],
-    "rotate_left": [0, 0, 0, 4981],
-    "translate_up": [0, 4950, 0, 0],
-    "translate_down": [5039, 0, 0, 0],
-}
+PAPER_TABLE = [
+    # in our order of operations: rotate right, rotate left, translate up, translate down
+    [0, 0, 5030, 0],
+    [0, 0, 0, 4981],
+    [0, 4950, 0, 0],
+    [5039, 0, 0, 0],
+]
 LABELS = {
     "mnist": "NPS (paper's settings)",
     "mnist-balanced": "mnist-balanced (ours)",
@@ -24,49 +35,78 @@ LABELS = {
 
 
 def write_report(folder: Path) -> Report:
-    """Tables from the run logs in `folder`."""
-    results = read_results(folder)
+    """Tables and figures from the run logs in `folder`."""
+    results = in_order(read_results(folder))
     report = Report("MNIST transformation: a rule for each operation")
-    report.add(summary_table(results), Heading("Which rule serves which operation"))
+    report.add(summary_table(results), choices_table(results))
+    report.add(Heading("Which rule serves which operation"))
     for name, runs in results.items():
         if all("table" in run.test for run in runs):
-            report.add(usage(name, median_run(runs, "segregation")))
+            report.add(usage_of(name, median_run(runs, "segregation")))
+    labels = {name: label(name).split(" (")[0] for name in results}
+    report.add(*mnist_sections.grid(results, labels))
+    report.add(*mnist_sections.composition(results, labels))
+    report.add(*mnist_sections.deletion(results, labels))
+    report.add(*mnist_sections.fifth(results, labels))
+    report.add(*provenance(results))
     return report
+
+
+def label(name: str) -> str:
+    return LABELS.get(name, name)
+
+
+def in_order(results: dict[str, list[Result]]) -> dict[str, list[Result]]:
+    """The presets as they are told of, then whatever else is in the folder."""
+    known = [name for name in LABELS if name in results]
+    return {name: results[name] for name in dict.fromkeys([*known, *results])}
 
 
 def summary_table(results: dict[str, list[Result]]) -> Table:
     """The results table of README and docs, with what needs no model."""
     rows = []
-    for name in sorted(results, key=list(LABELS).index):
-        runs = results[name]
+    for name, runs in results.items():
         chooses = all("segregation" in run.test for run in runs)
         rows.append(
             [
-                LABELS[name],
+                label(name),
                 PAPER_MSE.get(name, "–"),
                 spread(runs, "mse", ".4f"),
                 spread(runs, "segregation", ".3f") if chooses else "–",
                 count(runs, lambda r: r.test["segregation"] == 1.0) if chooses else "–",
+                wall_time(runs),
             ]
         )
     floors = next(iter(results.values()))[0].test["floors"]
-    for label, floor in (("An all-black picture", "black"), ("The input itself", "copy")):
-        rows.append([label, "–", f"{floors[floor]:.4f}", "–", "–"])
+    for answer, floor in (("An all-black picture", "black"), ("The input itself", "copy")):
+        rows.append([answer, "–", f"{floors[floor]:.4f}", "–", "–", "–"])
     caption = (
         "Test set, median over seeds (range). Segregation: share of uses explained by the best "
         "one-to-one assignment of operations to rules; perfect: seeds in which it is 1."
     )
-    return Table(["Model", "Paper's MSE", "MSE", "Segregation", "Perfect"], rows, caption)
+    columns = ["Model", "Paper's MSE", "MSE", "Segregation", "Perfect", "Training"]
+    return Table(columns, rows, caption)
 
 
-def usage(name: str, result: Result) -> Table:
+def choices_table(results: dict[str, list[Result]]) -> Table:
+    """Do the slots have the roles that the task means for them?"""
+    metrics = ("asked_by_operation", "changed_image", "nmi")
+    rows = [
+        [label(name), *(spread(runs, metric, ".3f") for metric in metrics)]
+        for name, runs in results.items()
+        if all(metric in run.test for run in runs for metric in metrics)
+    ]
+    caption = (
+        "Operation asks: share of pairs in which the operation's slot chose the rule. Image "
+        "changes: in which the rule was applied to the image; one applied to the operation draws "
+        "one picture for every digit. NMI: normalised mutual information of operation and rule."
+    )
+    return Table(["Model", "Operation asks", "Image changes", "NMI"], rows, caption)
+
+
+def usage_of(name: str, result: Result) -> Table:
     """Operation × rule, and the paper's numbers."""
     table = result.test["table"]
-    with_paper = name == "mnist"
-    columns = ["", *(f"rule {i}" for i in range(len(table[0])))]
-    columns += [f"paper {i + 1}" for i in range(4)] if with_paper else []
-    rows = []
-    for operation, uses in zip(EVERY_OPERATION, table, strict=False):
-        cells = [*uses, *(PAPER_TABLE[operation] if with_paper else [])]
-        rows.append([operation.replace("_", " "), *map(str, cells)])
-    return Table(columns, rows, f"{LABELS[name]}: uses on the test set, seed {result.seed}")
+    names = [operation.replace("_", " ") for operation in EVERY_OPERATION[: len(table)]]
+    caption = f"{label(name)}: uses on the test set, seed {result.seed}"
+    return usage(names, table, caption, PAPER_TABLE if name == "mnist" else None)

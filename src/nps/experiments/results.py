@@ -14,6 +14,7 @@ from typing import Any
 
 from nps.errors import UserError
 from nps.files import read_json
+from nps.inspect.report import Heading, Lines
 from nps.training.run import Run
 
 
@@ -81,3 +82,29 @@ def median_run(results: Sequence[Result], metric: str) -> Result:
 
 def count(results: Sequence[Result], good: Callable[[Result], bool]) -> str:
     return f"{sum(map(good, results))} of {len(results)}"
+
+
+def wall_time(runs: Sequence[Result]) -> str:
+    """What training took, for as many seeds as were trained together."""
+    seconds = sum(run.seconds for run in runs) / len(runs)
+    together = max(run.seeds_in_stack for run in runs)
+    return f"{seconds:.0f} s a run" if together == 1 else f"{seconds:.0f} s for {together} seeds"
+
+
+def provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
+    """Commands, seeds, wall time, machine and commit of every preset's runs."""
+    lines = []
+    for name, runs in results.items():
+        seeds = _which([run.seed for run in runs])
+        epochs = runs[0].config["epochs"]
+        lines.append(f"nps train {name}: {seeds}, {epochs} epochs, {wall_time(runs)}")
+    sittings = [sitting for runs in results.values() for run in runs for sitting in run.provenance]
+    for key in ("device", "torch", "commit"):
+        lines.append(f"{key}: {', '.join(sorted({str(sitting[key]) for sitting in sittings}))}")
+    return [Heading("Where the numbers come from"), Lines(lines)]
+
+
+def _which(seeds: Sequence[int]) -> str:
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)})"

@@ -23,8 +23,7 @@ def best_of(
         config: of the run that begins.
         fields: in which the two configs must agree.
     """
-    one = Path(folder, "config.json").exists()
-    run = Run(Path(folder) if one else Path(folder) / f"seed-{seed}")
+    run = run_of(folder, seed)
     saved = run.read()
     if saved["experiment"] != experiment:
         raise UserError(f"start_from: {run.folder} is a run of {saved['experiment']}")
@@ -36,3 +35,9 @@ def best_of(
         raise UserError(f"start_from: {run.folder} is not trained to its end")
     tensors = find_checkpoint(run.folder)[1].tensors
     return tensors["best"] if "best" in tensors else tensors["model"]
+
+
+def run_of(folder: Path | str, seed: int) -> Run:
+    """The run in the folder itself, or the one of this seed below it."""
+    one = Path(folder, "config.json").exists()
+    return Run(Path(folder) if one else Path(folder) / f"seed-{seed}")

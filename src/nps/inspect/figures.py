@@ -51,6 +51,65 @@ def usage_over_training(
     return png(figure)
 
 
+def picture_rows(
+    rows: Sequence[tuple[str, Float[ndarray, "K H W"]]], columns: Sequence[str]
+) -> bytes:
+    """Grey pictures in a grid.
+
+    Args:
+        rows: (name, its K pictures), grey levels in [0, 1]; NaN leaves a place empty.
+        columns: what stands above the K columns.
+    """
+    from matplotlib.figure import Figure
+
+    size = (1.0 * len(columns) + 1.2, 1.0 * len(rows) + 0.3)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
+    for (name, pictures), line in zip(rows, axes, strict=True):
+        for axis, picture in zip(line, pictures, strict=True):
+            axis.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0)
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.set_frame_on(not np.isnan(picture).all())
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    for axis, column in zip(axes[0], columns, strict=True):
+        axis.set_title(column, fontsize=8)
+    return png(figure)
+
+
+def error_over_length(
+    lengths: Sequence[int],
+    lines: dict[str, Float[ndarray, "S K"]],
+    floors: dict[str, Sequence[float]],
+    trained_to: int,
+) -> bytes:
+    """Error of composed operations over their number: medians over seeds, with their range.
+
+    Args:
+        lengths: how many operations.
+        lines: name -> errors of S seeds at each length.
+        floors: name -> what no model is needed for, at each length.
+        trained_to: the longest history of a picture in training.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    axis = figure.subplots()
+    for name, errors in lines.items():
+        (drawn,) = axis.plot(lengths, np.median(errors, 0), marker="o", label=name)
+        axis.fill_between(lengths, errors.min(0), errors.max(0), color=drawn.get_color(), alpha=0.2)
+    for (name, values), style in zip(floors.items(), ("--", ":"), strict=False):
+        axis.plot(lengths, values, style, color="gray", label=name)
+    axis.axvline(trained_to + 0.5, color="gray", linewidth=0.8)
+    axis.set_xticks(list(lengths))
+    axis.set_ylim(bottom=0.0)
+    axis.set_xlabel("operations, one after the other")
+    axis.set_ylabel("MSE")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    return png(figure)
+
+
 def png(figure: Any) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)

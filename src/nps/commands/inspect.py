@@ -1,0 +1,93 @@
+"""`nps inspect RUN`: what a trained model has learned, and what its rules do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from nps.commands.shared import (
+    DataFolder,
+    Device,
+    about,
+    find_device,
+    positional,
+    require,
+    use_data,
+)
+from nps.errors import UserError
+from nps.flags import parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectArgs:
+    out: Path | None = None
+    """Where the picture goes, a PNG (default: RUN/figures/NAME.png)."""
+    which: Literal["best", "last"] = "best"
+    """The model with the best validation score, or the last one."""
+    device: Device = "cpu"
+    """cpu or cuda."""
+    data: DataFolder = None
+
+
+def inspect(args: Sequence[str]) -> None:
+    """See what a trained model has learned: which rule serves which operation, and what it does.
+
+    Runs of mnist can be played with: --compose applies a sequence of operations to digits by hand,
+    each by the rule that the model uses for it, and draws the picture after each.
+
+    Examples:
+      nps inspect runs/sharp
+      nps inspect runs/mnist --compose rotate_right,translate_up,translate_up
+      nps inspect runs/mnist --rules 0,2 --digits 7,2,1,0 --out digits.png
+    """
+    from nps.experiments import find_experiment, load_task
+    from nps.inspect.report import Figure, Report
+    from nps.training.run import find_checkpoint
+
+    name, rest = positional(inspect, "RUN", args)
+    run = find_checkpoint(name)[0]
+    saved = run.read()
+    look = find_experiment(saved["experiment"]).look
+    if look is None:
+        raise UserError(f"{name}: a run of {saved['experiment']}, which has nothing to inspect")
+    prog = f"nps inspect {name} (a run of {saved['experiment']})"
+    options: Any = parse(_inspect_args(look.options), rest, prog=prog, about=about(inspect))
+    out: Path | None = options.out
+    require(
+        out is None or out.suffix == ".png", f"--out: got {out}, expected a name ending in .png"
+    )
+    use_data(options.data)
+    find_device(options.device)
+    task, model = load_task(name, options.device, options.which)
+    blocks = look.show(task, model, options.more)
+    pictures = [block for block in blocks if isinstance(block, Figure)]
+    require(out is None or bool(pictures), "--out: nothing was drawn")
+    title = f"{name}: {saved['preset']}, seed {saved['seed']}"
+    Report(title, [block for block in blocks if block not in pictures]).show(Console())
+    for picture in pictures:
+        path = out or run.figures / f"{picture.name}.png"
+        _write(path, picture.png)
+        print(f"{picture.caption}: {path}")
+
+
+def _inspect_args(more: type) -> type[Any]:
+    """The command's own flags and those of the experiment."""
+    config: Any = Annotated[more, tyro.conf.arg(name="")]
+    fields = [("more", config, dataclasses.field(default_factory=more))]
+    return dataclasses.make_dataclass(
+        "Args", fields, bases=(InspectArgs,), frozen=True, kw_only=True
+    )
+
+
+def _write(path: Path, png: bytes) -> None:
+    from nps.files import replace_file, told_in_one_line
+
+    with told_in_one_line(f"cannot write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, png)

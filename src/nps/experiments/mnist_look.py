@@ -1,0 +1,227 @@
+"""What `nps inspect` shows of a run of mnist: its rules, and digits transformed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nps.errors import UserError, nearest
+from nps.experiments.mnist_compose import (
+    CHUNK,
+    Composed,
+    compose,
+    in_the_slot,
+    rules_in_use,
+    through_pictures,
+)
+from nps.inspect import figures
+from nps.inspect.report import Block, Figure, Table, Text
+from nps.inspect.rules import rule_table, usage
+from nps.metrics.segregation import usage_table
+from nps.models.digits import DigitTransformation, OperandNPS
+from nps.worlds import mnist
+from nps.worlds.transformations import EVERY_OPERATION, paste
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from nps.experiments.mnist import MnistTask
+
+MOST = 20
+"""Digits, and steps, that fit a picture."""
+
+
+@dataclass(frozen=True)
+class LookOptions:
+    """Flags of `nps inspect` for runs of mnist."""
+
+    compose: str = ""
+    """Operations, one after the other (rotate_right,translate_up), each by the model's own rule."""
+    rules: str = ""
+    """Rules by their numbers instead (0,2)."""
+    index: str = "0,1,2,3"
+    """What to transform: test images by their place."""
+    digits: str = ""
+    """Or by what they show: for each of these (7,7,2) the first test image not yet taken."""
+
+    def __post_init__(self) -> None:
+        if self.compose and self.rules:
+            raise ValueError("rules: got them beside compose, expected one of the two")
+        for operation in self.operations:
+            if operation not in EVERY_OPERATION:
+                hint = nearest(operation, EVERY_OPERATION)
+                raise ValueError(f"compose: unknown operation {operation!r}{hint}")
+        for name in ("rules", "digits", "index"):
+            numbers(name, getattr(self, name))
+        if not self.digits and not self.index:
+            raise ValueError("index: got none, expected some to transform, e.g. 0,15,300")
+        if max(len(self.operations), len(numbers("rules", self.rules))) > MOST:
+            raise ValueError(f"compose: got more than {MOST} steps, which fit no picture")
+        if any(digit > 9 for digit in numbers("digits", self.digits)):
+            raise ValueError(f"digits: got {self.digits!r}, expected digits from 0 to 9")
+
+    @property
+    def operations(self) -> list[str]:
+        return [name.strip() for name in self.compose.split(",")] if self.compose else []
+
+
+def numbers(name: str, text: str) -> list[int]:
+    """Numbers between commas."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isascii() and part.isdigit() for part in parts) or len(parts) > MOST:
+        raise ValueError(f"{name}: got {text!r}, expected up to {MOST} numbers, e.g. 0,2")
+    return [int(part) for part in parts]
+
+
+def look(task: MnistTask, model: DigitTransformation, options: LookOptions) -> Sequence[Block]:
+    """The rules of the model, or what a sequence of them does to some test digits."""
+    if not options.compose and not options.rules:
+        return at_a_glance(task, model)
+    if not figures.available():
+        flag = "--compose" if options.compose else "--rules"
+        raise UserError(f"{flag} draws: pip install neural-production-systems[plots]")
+    images, names = chosen_digits(task, options)
+    if options.compose:
+        return by_operation(task, model, images, names, options.operations)
+    return by_rule(task, model, images, names, numbers("rules", options.rules))
+
+
+@torch.no_grad()
+def at_a_glance(task: MnistTask, model: DigitTransformation) -> list[Block]:
+    """Which rule serves which operation, over the first test digits."""
+    digits, chains = task.digits["test"][:CHUNK], task.chains["test"][:CHUNK]
+    errors: list[Tensor] = []
+    rules: list[Tensor] = []
+    for part in zip(digits.split(100), chains.split(100), strict=True):
+        pairs = task.chain_pairs(*part)
+        logits, trace = model(pairs.before, pairs.operation, return_trace=True)
+        errors.append((logits.sigmoid() - pairs.after).square().mean((-2, -1)))
+        rules.append(trace.rule.flatten(1).amax(-1))
+    mse = torch.cat(errors).mean().item()
+    over = f"the first {len(digits)} test digits; MSE {mse:.4f}"
+    if not isinstance(model.layer, OperandNPS):
+        return [Text(f"No rules: one MLP is fed the operation. Over {over}")]
+    operation, rule = chains.flatten().cpu(), torch.cat(rules).cpu()
+    table = usage_table(operation, rule, len(task.operations), len(model.layer.rules))
+    caption = f"Uses over {over}"
+    return [
+        usage(task.operations, table, caption),
+        rule_table(model.layer.rules, task.operations, table),
+    ]
+
+
+def chosen_digits(
+    task: MnistTask, options: LookOptions
+) -> tuple[Float[Tensor, "B 64 64"], list[str]]:
+    """The test images that were asked for, and what to call them."""
+    test = task.digits["test"]
+    labels = mnist.load(task.config.world).test.labels[: len(test)]
+    if options.digits:
+        places = places_of(labels, numbers("digits", options.digits))
+    else:
+        places = numbers("index", options.index)
+    for place in places:
+        if place >= len(test):
+            raise UserError(f"--index: got {place}, expected 0 to {len(test) - 1}")
+    names = [f"{labels[place].item()} (test {place})" for place in places]
+    return paste(test[torch.tensor(places, device=test.device)]), names
+
+
+def places_of(labels: Int[Tensor, "E"], digits: Sequence[int]) -> list[int]:
+    """The first images that show these digits, each another one."""
+    found: list[int] = []
+    for digit in digits:
+        shows: list[int] = (labels == digit).nonzero().flatten().tolist()
+        left = [place for place in shows if place not in found]
+        if not left:
+            raise UserError(f"--digits: only {len(shows)} test images show a {digit}")
+        found.append(left[0])
+    return found
+
+
+def by_operation(
+    task: MnistTask,
+    model: DigitTransformation,
+    images: Float[Tensor, "B 64 64"],
+    names: Sequence[str],
+    operations: Sequence[str],
+) -> list[Block]:
+    """The true pictures and the model's, after each operation."""
+    for name in operations:
+        if name not in task.operations:
+            raise UserError(f"--compose: this model was not taught {name}")
+    steps = torch.tensor([task.operations.index(name) for name in operations])
+    rule_of = rules_in_use(model, paste(task.digits["test"][:CHUNK]), len(task.operations))
+    sequence = steps.to(images.device).unsqueeze(-1).expand(-1, len(images))
+    shown = compose(model, images, sequence, rule_of, task.matrices)
+    chooses = isinstance(model.layer, OperandNPS)
+    rules = [f"rule {rule_of[int(step)]}" if chooses else "no rule" for step in steps]
+    columns = [f"{name}\n{rule}" for name, rule in zip(operations, rules, strict=True)]
+    ways = {"truth": shown.truth, "through pictures": shown.pictures, "in the slot": shown.slot}
+    errors = error_table(images, shown, operations, rules)
+    return [errors, drawing(images, names, ways, columns, operations)]
+
+
+def error_table(
+    images: Tensor, shown: Composed, operations: Sequence[str], rules: Sequence[str]
+) -> Table:
+    before = torch.cat([images[None], shown.truth[:-1]])
+    answers = (shown.pictures, shown.slot, torch.zeros_like(before), before)
+    columns = [(answer - shown.truth).square().mean((1, 2, 3)).tolist() for answer in answers]
+    rows = [
+        [f"{k + 1}", operations[k], rules[k], *(f"{column[k]:.4f}" for column in columns)]
+        for k in range(len(operations))
+    ]
+    caption = (
+        "MSE over these digits after each step. Through pictures: decoded and encoded again before "
+        "the next rule. In the slot: rule after rule, decoded to look. Copy: the true picture "
+        "before the step."
+    )
+    head = ["Step", "Operation", "Rule", "Through pictures", "In the slot", "Black", "Copy"]
+    return Table(head, rows, caption)
+
+
+@torch.no_grad()
+def by_rule(
+    task: MnistTask,
+    model: DigitTransformation,
+    images: Float[Tensor, "B 64 64"],
+    names: Sequence[str],
+    rules: Sequence[int],
+) -> list[Block]:
+    """What rules do, whatever they were learned for."""
+    if not isinstance(model.layer, OperandNPS):
+        raise UserError("--rules: this model has none; --compose feeds it the operations")
+    count = len(model.layer.rules)
+    for rule in rules:
+        if rule >= count:
+            raise UserError(f"--rules: there is no rule {rule}, expected 0 to {count - 1}")
+    sequence = torch.tensor(rules, device=images.device).unsqueeze(-1).expand(-1, len(images))
+    ways = {
+        "through pictures": through_pictures(model, images, sequence),
+        "in the slot": in_the_slot(model, images, sequence),
+    }
+    columns = [f"rule {rule}" for rule in rules]
+    return [drawing(images, names, ways, columns, columns)]
+
+
+def drawing(
+    images: Tensor,
+    names: Sequence[str],
+    ways: dict[str, Tensor],
+    columns: Sequence[str],
+    steps: Sequence[str],
+) -> Figure:
+    """A row for each digit and way: the digit, then the picture after each step."""
+    rows: list[tuple[str, Any]] = []
+    for b, name in enumerate(names):
+        for way, pictures in ways.items():
+            row = torch.cat([images[b][None], pictures[:, b]])
+            rows.append((f"{name}\n{way}", row.cpu().numpy().astype(np.float32)))
+    png = figures.picture_rows(rows, ["digit", *columns])
+    return Figure("compose", png, f"The picture after each of {', '.join(steps)}")
