@@ -56,6 +56,8 @@ class Config(TrainConfig):
     """Pairs of images a step."""
     learning_rate: float = 1e-4
     """Adam's learning rate."""
+    validate_every: int = 10
+    """Epochs between validations."""
     clip_norm: float | None = 1.0
     """Clip the gradient's norm to this; none leaves it."""
     world: World = "mnist"
@@ -350,8 +352,8 @@ PRESETS = {
     ),
     "mnist-fifth": Preset(
         "Rule surgery: a fifth operation and rule are added to trained models, all else frozen.",
-        Config(flip=True, epochs=10, learning_rate=1e-3, validate_every=1),
-        after="mnist",
+        Config(flip=True, self_context=False, epochs=10, learning_rate=1e-3, validate_every=1),
+        after="mnist-balanced",
     ),
 }
 
