@@ -1,7 +1,7 @@
 """Section 4.1, MNIST transformation: a rule for each of four operations on images of digits.
 
 The model is shown a digit and told the operation; NPS with 4 rules should use one for each. Paper:
-a perfectly diagonal table of operations and rules, MSE 0.02 (an all-black picture has 0.021).
+a perfectly diagonal table of operations and rules, MSE 0.02 (an all-black picture has 0.018).
 The published program trains every pair of a chain of four operations, 200 pairs a step; here a
 batch of 50 is 50 pairs, as the text says, each from a random place of such a chain.
 """

@@ -240,9 +240,16 @@ class DigitTransformation(nn.Module):
         return logits.sigmoid()
 
     def add_operation(self) -> None:
-        """A new operation and a new rule; what is there stays as it is."""
+        """A new operation and a new rule; what is there stays as it is.
+
+        The rule begins with all its scores at zero, so that it wins nothing that an old rule has a
+        positive score for: with a random condition it may begin as the winner of an old operation,
+        and then learns that instead of the new one.
+        """
         self.operations.add()
-        self.layer.rules.add(1)
+        (new,) = self.layer.rules.add(1)
+        with torch.no_grad():
+            self.layer.rules.embedding[new] = 0.0
 
     def freeze(self) -> None:
         """Hold everything as it is, every rule included; what is added afterwards can learn."""
