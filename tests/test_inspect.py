@@ -21,13 +21,13 @@ def runs(tmp_path_factory) -> dict[str, str]:
     """A run of each kind, trained for two steps."""
     out = tmp_path_factory.mktemp("runs")
     call("train", "arithmetic", "--out", str(out / "arithmetic"), "--epochs=1", *SMALL)
-    for preset in ("mnist", "mnist-mlp"):
+    for preset in ("mnist-balanced", "mnist-mlp"):
         call("train", preset, "--out", str(out / preset / "seed-0"), *FLAGS)
-    start = f"--start-from={out / 'mnist'}"
+    start = f"--start-from={out}/mnist-balanced"
     call("train", "mnist-fifth", "--out", str(out / "fifth"), start, *FLAGS)
     return {
         "arithmetic": str(out / "arithmetic"),
-        "mnist": str(out / "mnist/seed-0"),
+        "mnist": str(out / "mnist-balanced/seed-0"),
         "mlp": str(out / "mnist-mlp/seed-0"),
         "fifth": str(out / "fifth"),
     }

@@ -55,7 +55,7 @@ def trained(tmp_path_factory) -> Path:
     """Two finished runs of two steps each, in folders seed-0 and seed-3."""
     out = tmp_path_factory.mktemp("trained")
     for seed in (0, 3):
-        call("train", "mnist", "--out", str(out / f"seed-{seed}"), f"--seed={seed}", *FLAGS)
+        call("train", "mnist-balanced", f"--out={out}/seed-{seed}", f"--seed={seed}", *FLAGS)
     return out
 
 
@@ -210,8 +210,10 @@ def test_a_stack_of_seeds_equals_single_runs(tmp_path, trained, name):
 
 @pytest.mark.parametrize("fifth", [False, True])
 def test_resume_is_exact(tmp_path, trained, fifth):
-    start = {"flip": True, "start_from": str(trained)} if fifth else {}
-    config = Config(**{**TINY, **start, "epochs": 2})
+    config = dataclasses.replace(PRESETS["mnist-balanced"].config, **{**TINY, "epochs": 2})
+    if fifth:
+        start = {"flip": True, "start_from": str(trained), "dropout": 0.0, "balance": 0.0}
+        config = dataclasses.replace(config, **start)
     for stop in (None, 1, 3, None):
         folder = tmp_path / ("whole" if not (tmp_path / "whole").exists() else "parts")
         go(folder, stop_at=stop, task=told(MnistTask(config, CPU)), config=config)
@@ -284,7 +286,7 @@ def test_a_start_may_be_one_run(tmp_path, trained):
         ("config", ["--seed=0"], "has no config.json"),
         ("log", ["--seed=0"], "is not trained to its end"),
         (None, ["--seed=0", "--hidden-dim=9"], "has hidden_dim 8, expected 9"),
-        ("flag", ["--seed=0"], "expected --start-from, a folder of mnist runs"),
+        ("flag", ["--seed=0"], "expected --start-from, a folder of mnist-balanced runs"),
     ],
 )
 def test_a_start_that_cannot_be_is_one_line(tmp_path, trained, spoil, flags, message):
@@ -304,7 +306,7 @@ def test_a_start_that_cannot_be_is_one_line(tmp_path, trained, spoil, flags, mes
 
 def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
     """`nps run` with tiny models; children are real processes."""
-    quick = {"mnist-fifth": TINY, "mnist": TINY}
+    quick = {"mnist-fifth": TINY, "mnist-balanced": TINY}
     tiny = dataclasses.replace(EXPERIMENTS["mnist"], quick=quick)
     monkeypatch.setitem(EXPERIMENTS, "mnist", tiny)
     args = ["run", "mnist", "--quick", "--out", str(tmp_path)]
@@ -312,7 +314,7 @@ def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
     assert "An all-black picture" in printed
     assert "translate up" in printed
     saved = Run(tmp_path / "mnist-fifth/seed-0").read()["config"]
-    assert saved["start_from"] == str(tmp_path / "mnist")
+    assert saved["start_from"] == str(tmp_path / "mnist-balanced")
     before = (tmp_path / "mnist-fifth/seed-0/provenance.json").read_bytes()
     call(*args)
     assert (tmp_path / "mnist-fifth/seed-0/provenance.json").read_bytes() == before

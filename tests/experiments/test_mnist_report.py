@@ -78,7 +78,8 @@ def folder(tmp_path_factory) -> Path:
         "uses": [0, 0, 0, 2, 38],
     }
     five = np.diag([10, 20, 30, 40, 50]).tolist()
-    log(tmp_path, "mnist-fifth", 0, mse=0.006, segregation=1.0, table=five, fifth=added)
+    choices = {"segregation": 1.0, "changed_image": 1.0, "table": five}
+    log(tmp_path, "mnist-fifth", 0, mse=0.006, **choices, fifth=added)
     return tmp_path
 
 
@@ -97,7 +98,7 @@ def test_summary_has_paper_ours_and_floors(folder, report):
         "0.02",
         "0.0050 (0.0040 to 0.0090)",
         "1.000 (0.750 to 1.000)",
-        "2 of 3",
+        "1 of 3",  # of the two with a diagonal table, one drew without looking
         "12 s for 3 seeds",
     ]
     assert rows["One MLP, no rules"][2:4] == ["–", "–"]
