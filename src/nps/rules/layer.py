@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -168,19 +167,19 @@ class RuleLayer(nn.Module, ABC):
         if uniform is not None and selection is None and slot_mask is None and self._fuses(slots):
             form = fused.Form(self.algorithm, self.self_context)  # type: ignore[arg-type]
             weights = [*self._maps(embedding), *(self.rules.tensor(name) for name in ACTION)]
-            settings = uniform, self.temperature, self.dropout
-            yield from fused.stages(form, slots, weights, *settings)
+            settings = self.rules.allowed(), self.temperature, self.dropout
+            yield from fused.stages(form, slots, weights, uniform, *settings)
             return
         for draw in self._draws(uniform, slots.shape[-1 - self.rules.event_dims]):
             features = self._features(slots, selection, slot_mask)
             slots, choices = self._stage(slots, features, embedding, slot_mask, draw)
-            yield slots, partial(Choices, *choices)
+            yield slots, lambda choices=choices: choices  # type: ignore[misc]
 
     def _fuses(self, slots: Tensor) -> bool:
         """Is this the common case, for which a stage is one function?"""
         if self.algorithm is None or not self.linear or type(self.rules) is not MLPRules:
             return False
-        if self.rules.allowed() is not None or (slots.shape[-2] == 1 and not self.self_context):
+        if not self.rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
             return False
         weights = self.rules.embedding, self.rules.weight_in, self.select.query.out.weight
         return fused.applies(slots, weights)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -38,15 +38,17 @@ def stages(
     slots: Float[Tensor, "*batch M D"],
     weights: Sequence[Tensor],
     uniform: Float[Tensor, "*batch K U"],
-    temperature: float | Tensor,
-    dropout: float | Tensor,
+    *settings: Any,
 ) -> Iterator[tuple[Tensor, Callable[[], Choices]]]:
-    """The slots after each stage, and what was chosen for who wants to know."""
+    """The slots after each stage, and what was chosen, for who wants to know.
+
+    Weights, settings: as in `Inputs`, of one model.
+    """
     batch, shape = slots.shape[:-2], slots.shape
     slots = slots.reshape(-1, *shape[-2:])
     for noise in uniform.unbind(-2):
         noise = noise.reshape(len(slots), -1)
-        slots, *found = Stage.apply(form, slots, *weights, noise, temperature, dropout)
+        slots, *found = Stage.apply(form, slots, *weights, noise, *settings)
         yield slots.view(shape), partial(_choices, form, batch, found[:5])
 
 

@@ -68,7 +68,7 @@ def _all(inputs: Inputs, x: Tensor, rule: Tensor) -> tuple[Tensor, Tensor, Tenso
 def _chosen_gradient(
     inputs: Inputs, g: Tensor, x: Tensor, rule: Tensor, outputs: Tensor, mine: Tensor
 ) -> tuple[Tensor, ...]:
-    s, n, i, h = inputs.weight_in.shape
+    s, n, i, _ = inputs.weight_in.shape
     to_choice = (outputs * g.unsqueeze(1)).sum(-1).mT
     layout = Layout.of(rule, n)
     weight_in, weight_out = (layout.weights(w) for w in (inputs.weight_in, inputs.weight_out))

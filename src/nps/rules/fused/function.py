@@ -77,7 +77,7 @@ class Stage(torch.autograd.Function):
         form, saved = _saved(ctx)
         gradient = StageGradient.apply if torch.is_grad_enabled() else StageGradient.forward
         found: tuple[Tensor, ...] = gradient(form, *grads[:OUTPUTS], *saved)
-        return None, *found, None, None, None
+        return None, *found, *[None] * (len(Inputs._fields) - 1 - GRADIENTS)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, form: Form, *values: Any) -> tuple[Any, Any]:

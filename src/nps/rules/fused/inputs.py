@@ -10,7 +10,7 @@ from torch import Tensor
 from nps.rules.gumbel import FAR
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 
 class Inputs(NamedTuple):
@@ -26,9 +26,15 @@ class Inputs(NamedTuple):
     weight_out: Float[Tensor, "S N H D"]
     bias_out: Float[Tensor, "S N D"]
     uniform: Float[Tensor, "S B U"]
+    allowed: Bool[Tensor, "S N"] | None
+    """Rules that may fire, some at least; None: all."""
     temperature: float | Float[Tensor, "S"]
     dropout: float | Float[Tensor, "S"]
     self_context: bool
+
+    def drops(self) -> bool:
+        """Where dropout lies on the device it is there, whatever its value."""
+        return isinstance(self.dropout, Tensor) or self.dropout > 0
 
 
 GRADIENTS = 7
@@ -57,7 +63,7 @@ def per_model(value: float | Tensor, like: Tensor) -> float | Tensor:
 
 def dropped(inputs: Inputs, scores: Float[Tensor, "S B X"]) -> Float[Tensor, "S B X"]:
     """Dropout, of scores or of their gradients: its numbers are the last of the stage's."""
-    if not isinstance(inputs.dropout, Tensor) and inputs.dropout == 0:
+    if not inputs.drops():
         return scores
     uniform = inputs.uniform[..., -scores.shape[-1] :]
     p = per_model(inputs.dropout, uniform)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nps.rules.fused import launch
 from nps.rules.fused.action import act, act_gradient, act_written_out
 from nps.rules.fused.inputs import (
     Grads,
@@ -32,28 +33,42 @@ if TYPE_CHECKING:
 
 def forward(inputs: Inputs) -> tuple[Tensor, ...]:
     (s, b, m, d), n = inputs.slots.shape, inputs.rule_map.shape[1]
+    if launch.serves(inputs):
+        scores, matches, primary, rule, *chosen = launch.choose_one(inputs)
+        raw, *kept = launch.act(inputs, chosen[-1], rule)
+        new, update = launch.change_one(inputs, primary, rule, raw)
+    else:
+        scores, matches, primary, rule, *chosen = _choose(inputs)
+        update, *kept = act(inputs, chosen[-1], rule)
+        flat = inputs.slots.reshape(-1, d).clone()
+        new = flat.index_add_(0, _rows(primary, m), update.view(-1, d)).view(s, b, m, d)
+    outputs = new, scores.view(s, b, m, n), matches.unsqueeze(-2)
+    return *outputs, primary, rule, *chosen, update, *kept
+
+
+def _choose(inputs: Inputs) -> tuple[Tensor, ...]:
+    """Steps 2 and 3: scores, the pair of slot and rule, the context, and both slots."""
+    (s, b, m, d), n = inputs.slots.shape, inputs.rule_map.shape[1]
     slots = inputs.slots.contiguous()
     flat = slots.view(-1, d)
     pair_noise, context_noise = gumbel(inputs.uniform[..., : m * n + m]).split([m * n, m], -1)
 
     scores = product(flat.view(s, b * m, d), inputs.rule_map.mT).view(s, b, m * n)
     noisy = pair_noise + dropped(inputs, scores)
+    if inputs.allowed is not None:
+        noisy = torch.where(inputs.allowed.repeat(1, m).unsqueeze(1), noisy, NOT_ALLOWED)
     pair = noisy.argmax(-1)
     primary, rule = pair // n, pair % n
 
     own = flat.index_select(0, _rows(primary, m))
     pull = product(own.view(s, b, d), inputs.bind_map)
-    context_scores = (slots * pull.unsqueeze(-2)).sum(-1)
-    noisy_context = context_scores + context_noise
+    matches = (slots * pull.unsqueeze(-2)).sum(-1)
+    noisy_matches = matches + context_noise
     if not inputs.self_context:
-        noisy_context.scatter_(-1, primary.unsqueeze(-1), NOT_ALLOWED)
-    context = noisy_context.argmax(-1)
-
+        noisy_matches.scatter_(-1, primary.unsqueeze(-1), NOT_ALLOWED)
+    context = noisy_matches.argmax(-1)
     x = torch.cat([own, flat.index_select(0, _rows(context, m))], -1).view(s, b, 2 * d)
-    update, *kept = act(inputs, x, rule)
-    new = flat.clone().index_add_(0, _rows(primary, m), update.view(-1, d)).view_as(slots)
-    outputs = new, scores.view(s, b, m, n), context_scores.unsqueeze(-2)
-    return *outputs, primary, rule, context, noisy, noisy_context, pull, x, update, *kept
+    return scores, matches, primary, rule, context, noisy, noisy_matches, pull, x
 
 
 def backward(
@@ -63,42 +78,58 @@ def backward(
     rule: Int[Tensor, "S B"],
     context: Int[Tensor, "S B"],
     noisy: Tensor,
-    noisy_context: Tensor,
+    noisy_matches: Tensor,
     pull: Tensor,
     x: Tensor,
     update: Tensor,
     *kept: Tensor,
 ) -> tuple[Tensor, ...]:
-    (s, b, m, d), n = inputs.slots.shape, inputs.rule_map.shape[1]
-    slots, (g, to_rule_scores, to_context_scores) = inputs.slots.contiguous(), grads
-    g = g.contiguous()
-    at_primary, at_context = _rows(primary, m), _rows(context, m)
+    s, b, m, d = inputs.slots.shape
+    chosen = primary, context, noisy, noisy_matches, pull, update
+    at = primary.view(s, b, 1, 1).expand(s, b, 1, d)
+    to_update = grads[0].gather(2, at).squeeze(2)
+    gpu = launch.serves(inputs)
+    act_back, choose_back = (
+        (launch.act_gradient, launch.choose_one_gradient)
+        if gpu
+        else (act_gradient, _choose_gradient)
+    )
+    to_x, to_rule, *to_weights = act_back(inputs, to_update, x, rule, *kept)
+    to_slots, to_scores, to_pull = choose_back(inputs, grads, chosen, to_x, to_rule)
+    to_rule_map = product(to_scores.view(s, b * m, -1).mT, inputs.slots.reshape(s, b * m, d))
+    to_bind_map = product(x[..., :d].mT, to_pull)
+    return to_slots, to_rule_map, to_bind_map, *to_weights
 
-    to_update = g.view(-1, d).index_select(0, at_primary).view(s, b, d)
-    to_x, to_rule, *to_weights = act_gradient(inputs, to_update, x, rule, *kept)
+
+def _choose_gradient(
+    inputs: Inputs, grads: Grads, chosen: tuple[Tensor, ...], to_x: Tensor, to_rule: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """To the slots, to the scores and to what the slots were compared with."""
+    primary, context, noisy, noisy_matches, pull, update = chosen
+    (s, b, m, d), n = inputs.slots.shape, inputs.rule_map.shape[1]
+    slots, (g, to_rule_scores, to_context_scores) = inputs.slots, grads
     to_own, to_other = to_x.split(d, -1)
 
     to_context = (slots * to_other.unsqueeze(-2)).sum(-1)
-    to_match = softmax_gradient(to_context, noisy_context, inputs.temperature)
+    to_matches = softmax_gradient(to_context, noisy_matches, inputs.temperature)
     if to_context_scores is not None:
-        to_match = to_match + to_context_scores.squeeze(-2)
-    to_pull = (slots * to_match.unsqueeze(-1)).sum(-2)
+        to_matches = to_matches + to_context_scores.squeeze(-2)
+    to_pull = (slots * to_matches.unsqueeze(-1)).sum(-2)
     to_own = add_product(to_own, to_pull, inputs.bind_map.mT)
 
     to_primary = (g * update.unsqueeze(-2)).addcmul_(slots, to_own.unsqueeze(-2)).sum(-1)
     to_pair = to_primary.unsqueeze(-1) + to_rule.unsqueeze(-2)
     to_scores = softmax_gradient(to_pair.view(s, b, m * n), noisy, inputs.temperature)
-    to_scores = dropped(inputs, to_scores).view(s, b * m, n)
+    to_scores = dropped(inputs, to_scores)
     if to_rule_scores is not None:
-        to_scores = to_scores + to_rule_scores.reshape(s, b * m, n)
+        to_scores = to_scores + to_rule_scores.flatten(-2)
 
-    to_slots = add_product(g.view(s, b * m, d), to_scores, inputs.rule_map).view(s, b, m, d)
-    to_slots.addcmul_(to_match.unsqueeze(-1), pull.unsqueeze(-2))
-    to_slots.view(-1, d).index_add_(0, at_primary, to_own.view(-1, d))
-    to_slots.view(-1, d).index_add_(0, at_context, to_other.reshape(-1, d))
-    to_rule_map = product(to_scores.mT, slots.view(s, b * m, d))
-    to_bind_map = product(x[..., :d].mT, to_pull)
-    return to_slots, to_rule_map, to_bind_map, *to_weights
+    to_slots = add_product(g.reshape(s, b * m, d), to_scores.view(s, b * m, n), inputs.rule_map)
+    to_slots = to_slots.view(s, b, m, d).addcmul_(to_matches.unsqueeze(-1), pull.unsqueeze(-2))
+    flat = to_slots.view(-1, d)
+    flat.index_add_(0, _rows(primary, m), to_own.view(-1, d))
+    flat.index_add_(0, _rows(context, m), to_other.reshape(-1, d))
+    return to_slots, to_scores, to_pull
 
 
 def written_out(inputs: Inputs) -> tuple[Tensor, ...]:
@@ -108,7 +139,8 @@ def written_out(inputs: Inputs) -> tuple[Tensor, ...]:
     scores = (slots @ inputs.rule_map.mT.unsqueeze(1)).flatten(-2)
     temperature = per_model(inputs.temperature, scores)
     noisy = dropped(inputs, scores) + pair_noise
-    pair = hard_choice(noisy, temperature=temperature).unflatten(-1, (m, n))
+    rules = None if inputs.allowed is None else inputs.allowed.repeat(1, m).unsqueeze(1)
+    pair = hard_choice(noisy, allowed=rules, temperature=temperature).unflatten(-1, (m, n))
     primary, rule = pair.sum(-1), pair.sum(-2)
     own = (primary.unsqueeze(-1) * slots).sum(-2)
     matches = (slots @ (own @ inputs.bind_map).unsqueeze(-1)).squeeze(-1)
