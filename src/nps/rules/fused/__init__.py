@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nps.rules.fused import sequential
+from nps.rules.fused import parallel, sequential
 from nps.rules.fused.function import Algorithm, Form, Stage
 from nps.rules.stage import Choices
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-__all__ = ["Algorithm", "Form", "applies", "sequential", "stages"]
+__all__ = ["Algorithm", "Form", "applies", "parallel", "sequential", "stages"]
 
 
 def applies(slots: Tensor, weights: Sequence[Tensor]) -> bool:

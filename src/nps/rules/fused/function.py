@@ -8,14 +8,14 @@ Second derivatives are those of the stage written out in ordinary operations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from nps.rules.fused.inputs import GRADIENTS, Grads, Inputs
+from nps.rules.fused.inputs import GRADIENTS, Inputs
 from nps.rules.stage import Choices
 
 OUTPUTS = 3
@@ -25,17 +25,21 @@ OUTPUTS = 3
 class Algorithm(Protocol):
     """What `sequential.py` and `parallel.py` have to say."""
 
-    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:
+    @property
+    def forward(self) -> Callable[[Inputs], tuple[Tensor, ...]]:
         """The outputs, the choices (three tensors), and what the gradient needs beside them."""
 
-    def backward(self, inputs: Inputs, grads: Grads, *kept: Tensor) -> tuple[Tensor, ...]:
-        """From the outputs' gradients to the inputs', with the choices and what was kept."""
+    @property
+    def backward(self) -> Callable[..., tuple[Tensor, ...]]:
+        """From the inputs, the outputs' gradients, the choices and the kept to the gradients."""
 
-    def written_out(self, inputs: Inputs) -> tuple[Tensor, ...]:
+    @property
+    def written_out(self) -> Callable[[Inputs], tuple[Tensor, ...]]:
         """The outputs in ordinary operations."""
 
-    def choices(self, scores: Tensor, context_scores: Tensor, *chosen: Tensor) -> Choices:
-        """What a trace is made of, for one model."""
+    @property
+    def choices(self) -> Callable[..., Choices]:
+        """From the scores and the choices of one model to what a trace is made of."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Form:
     """Is there a leading dimension, the models? So it is under vmap; else there is one model."""
 
     def inputs(self, values: Sequence[Any]) -> Inputs:
-        return Inputs(*self.open(values), self_context=self.self_context)
+        slots, *rest = self.open(values)
+        return Inputs(*(slots.contiguous(), *rest, self.self_context))
 
     def open(self, values: Sequence[Any]) -> Sequence[Any]:
         if self.stacked:
@@ -91,7 +96,7 @@ class StageGradient(torch.autograd.Function):
     def forward(form: Form, *values: Any) -> tuple[Tensor, ...]:
         grads, size = form.open(values[:OUTPUTS]), OUTPUTS + len(Inputs._fields) - 1
         inputs, kept = form.inputs(values[OUTPUTS:size]), form.open(values[size:])
-        new = torch.zeros_like(inputs.slots) if grads[0] is None else grads[0]
+        new = torch.zeros_like(inputs.slots) if grads[0] is None else grads[0].contiguous()
         return form.close(form.algorithm.backward(inputs, (new, *grads[1:]), *kept))
 
     @staticmethod
@@ -110,12 +115,10 @@ class StageGradient(torch.autograd.Function):
             return {i: outputs[i] for i in weights}
 
         def gradient(weights: dict[int, Tensor], values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            _, pull = torch.func.vjp(stage, *values)
-            first: tuple[Tensor, ...] = pull(weights)
+            first: tuple[Tensor, ...] = torch.func.vjp(stage, *values)[1](weights)
             return first
 
-        _, pull = torch.func.vjp(gradient, weights, values)
-        to_weights, to_values = pull(grads)
+        to_weights, to_values = torch.func.vjp(gradient, weights, values)[1](grads)
         rest = len(saved) - OUTPUTS - GRADIENTS
         return None, *map(to_weights.get, range(OUTPUTS)), *to_values, *[None] * rest
 

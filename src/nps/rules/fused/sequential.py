@@ -40,7 +40,7 @@ def forward(inputs: Inputs) -> tuple[Tensor, ...]:
     else:
         scores, matches, primary, rule, *chosen = _choose(inputs)
         update, *kept = act(inputs, chosen[-1], rule)
-        flat = inputs.slots.reshape(-1, d).clone()
+        flat = inputs.slots.view(-1, d).clone()
         new = flat.index_add_(0, _rows(primary, m), update.view(-1, d)).view(s, b, m, d)
     outputs = new, scores.view(s, b, m, n), matches.unsqueeze(-2)
     return *outputs, primary, rule, *chosen, update, *kept
@@ -49,7 +49,7 @@ def forward(inputs: Inputs) -> tuple[Tensor, ...]:
 def _choose(inputs: Inputs) -> tuple[Tensor, ...]:
     """Steps 2 and 3: scores, the pair of slot and rule, the context, and both slots."""
     (s, b, m, d), n = inputs.slots.shape, inputs.rule_map.shape[1]
-    slots = inputs.slots.contiguous()
+    slots = inputs.slots
     flat = slots.view(-1, d)
     pair_noise, context_noise = gumbel(inputs.uniform[..., : m * n + m]).split([m * n, m], -1)
 
@@ -96,7 +96,7 @@ def backward(
     )
     to_x, to_rule, *to_weights = act_back(inputs, to_update, x, rule, *kept)
     to_slots, to_scores, to_pull = choose_back(inputs, grads, chosen, to_x, to_rule)
-    to_rule_map = product(to_scores.view(s, b * m, -1).mT, inputs.slots.reshape(s, b * m, d))
+    to_rule_map = product(to_scores.view(s, b * m, -1).mT, inputs.slots.view(s, b * m, d))
     to_bind_map = product(x[..., :d].mT, to_pull)
     return to_slots, to_rule_map, to_bind_map, *to_weights
 
@@ -124,7 +124,7 @@ def _choose_gradient(
     if to_rule_scores is not None:
         to_scores = to_scores + to_rule_scores.flatten(-2)
 
-    to_slots = add_product(g.reshape(s, b * m, d), to_scores.view(s, b * m, n), inputs.rule_map)
+    to_slots = add_product(g.view(s, b * m, d), to_scores.view(s, b * m, n), inputs.rule_map)
     to_slots = to_slots.view(s, b, m, d).addcmul_(to_matches.unsqueeze(-1), pull.unsqueeze(-2))
     flat = to_slots.view(-1, d)
     flat.index_add_(0, _rows(primary, m), to_own.view(-1, d))
