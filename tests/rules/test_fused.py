@@ -14,10 +14,9 @@ import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from nps import ConvRules, ParallelNPS, SequentialNPS
-from nps.rules.fused import action, launch
+from nps.rules.fused import action, by_rule, launch
 from nps.rules.fused.function import Stage
 from nps.rules.fused.inputs import Inputs
-from nps.rules.fused.layout import LARGE, Layout
 from nps.rules.layer import RuleLayer
 from tests.rules import reference
 
@@ -307,20 +306,27 @@ def test_action_and_its_gradient(form, skewed, s, t, n):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("rule", [[[0] * 5 * LARGE], [[3, 0, 0, 1], [2, 2, 2, 2]]], ids=len)
-def test_layout_keeps_every_row_and_no_block_has_two_rules(rule):
-    rule = torch.tensor(rule)
-    layout = Layout.of(rule, 4)
-    rows = torch.arange(1.0, rule.numel() + 1).view(*rule.shape, 1)
-    blocks = layout.blocks(rows)
-    assert torch.equal(layout.rows(blocks), rows.flatten(0, 1))
-    rules = torch.arange(4.0 * len(rule)).view(len(rule), 4, 1)
-    owners = layout.rows(layout.weights(rules).unsqueeze(1).expand_as(blocks))
-    assert torch.equal(owners.view_as(rule) % 4, rule)
-    totals = layout.by_rule(blocks.sum(1)).view(len(rule), 4)
-    for s in range(len(rule)):
-        for i in range(4):
-            assert totals[s, i] == rows[s, rule[s] == i].sum()
+@pytest.mark.parametrize("form", [by_rule._batched, by_rule._each])
+@pytest.mark.parametrize("rule", [[2] * 9, [3, 0, 0, 1, 3, 4], [1]], ids=str)
+def test_both_forms_by_rule(form, rule):
+    torch.manual_seed(0)
+    rule, n = torch.tensor(rule), 5
+    shapes = [(len(rule), 3), (len(rule), 6), (len(rule), 4), (n, 6, 4), (n, 4, 3)]
+    g, x, mine, weight_in, weight_out = (torch.randn(y, dtype=torch.float64) for y in shapes)
+    mine = mine.relu()
+    found = form(
+        rule, torch.bincount(rule, minlength=n).tolist(), g, x, mine, weight_in, weight_out
+    )
+    expected = [torch.zeros_like(y) for y in found]
+    for t, i in enumerate(rule.tolist()):
+        passed = (weight_out[i] @ g[t]) * (mine[t] > 0)
+        expected[0][t] = weight_in[i] @ passed
+        expected[1][i] += torch.outer(x[t], passed)
+        expected[2][i] += passed
+        expected[3][i] += torch.outer(mine[t], g[t])
+        expected[4][i] += g[t]
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 # -- the kernels, interpreted ----------------------------------------------------------------------

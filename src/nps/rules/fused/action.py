@@ -1,9 +1,9 @@
 """Step 4 in a fused stage: what the chosen rules do, and the gradient of it by hand.
 
 The gradient to the choice needs what every rule would do; all other gradients belong to the chosen
-rule alone. On a CPU the rows are laid out by rule for them, and one batched product serves all. On
-a GPU, where to know how many rows a rule has would stall, one product serves all rules, with the
-hidden layers of the others set to zero in between (as in `nps.rules.chosen`).
+rule alone: on a CPU the rows are sorted for them (`by_rule.py`). On a GPU, where to know how many
+rows a rule has would stall, one product serves all rules, with the hidden layers of the others set
+to zero in between (as in `nps.rules.chosen`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nps.rules.fused import by_rule
 from nps.rules.fused.inputs import Inputs, add_product, one_hot, product
-from nps.rules.fused.layout import Layout
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -70,14 +70,10 @@ def _chosen_gradient(
 ) -> tuple[Tensor, ...]:
     s, n, i, _ = inputs.weight_in.shape
     to_choice = (outputs * g.unsqueeze(1)).sum(-1).mT
-    layout = Layout.of(rule, n)
-    weight_in, weight_out = (layout.weights(w) for w in (inputs.weight_in, inputs.weight_out))
-    g, x, mine = (layout.blocks(y) for y in (g, x, mine))
-    passed = torch.bmm(g, weight_out.mT)
-    passed = torch.ops.aten.threshold_backward(passed, mine, 0)
-    to_x = layout.rows(torch.bmm(passed, weight_in.mT)).view(s, -1, i)
-    to_weights = torch.bmm(x.mT, passed), passed.sum(1), torch.bmm(mine.mT, g), g.sum(1)
-    return to_x, to_choice, *(layout.by_rule(w).unflatten(0, (s, n)) for w in to_weights)
+    of_all = rule if s == 1 else rule + torch.arange(0, s * n, n).unsqueeze(-1)
+    rows = (y.flatten(0, 1) for y in (of_all, g, x, mine, inputs.weight_in, inputs.weight_out))
+    to_x, *to_weights = by_rule.gradients(*rows)
+    return to_x.view(s, -1, i), to_choice, *(w.unflatten(0, (s, n)) for w in to_weights)
 
 
 # -- one product for all rules ---------------------------------------------------------------------
