@@ -14,8 +14,8 @@ import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from nps import ConvRules, ParallelNPS, SequentialNPS
+from nps.rules import fused
 from nps.rules.fused import action, by_rule, launch
-from nps.rules.fused.function import Stage
 from nps.rules.fused.inputs import Inputs
 from nps.rules.layer import RuleLayer
 from tests.rules import reference
@@ -74,8 +74,8 @@ def assert_same(ours, theirs, **close):
 def stages(monkeypatch):
     """How often a stage was called as one function."""
     seen = []
-    apply = Stage.apply
-    monkeypatch.setattr(Stage, "apply", lambda *x: (seen.append(1), apply(*x))[1])
+    real = fused.stage
+    monkeypatch.setattr(fused, "stage", lambda *x: (seen.append(1), real(*x))[1])
     return seen
 
 

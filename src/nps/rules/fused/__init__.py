@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nps.rules.fused import parallel, sequential
-from nps.rules.fused.function import Algorithm, Form, Stage
+from nps.rules.fused.function import Algorithm, Form, stage
 from nps.rules.stage import Choices
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def stages(
     slots = slots.reshape(-1, *shape[-2:])
     for noise in uniform.unbind(-2):
         noise = noise.reshape(len(slots), -1)
-        slots, *found = Stage.apply(form, slots, *weights, noise, *settings)
-        yield slots.view(shape), partial(_choices, form, batch, found[:5])
+        slots, *found = stage(form, slots, *weights, noise, *settings)
+        yield slots.view(shape), partial(_choices, form, batch, found)
 
 
 def _choices(form: Form, batch: tuple[int, ...], found: Sequence[Tensor]) -> Choices:

@@ -20,6 +20,10 @@ from nps.rules.stage import Choices
 
 OUTPUTS = 3
 """New slots, rule scores and context scores: the outputs that have gradients."""
+CHOICES = 3
+"""Tensors that say what was chosen."""
+GIVEN = len(Inputs._fields) - 1
+"""Inputs that come as such; the last is part of the form."""
 
 
 class Algorithm(Protocol):
@@ -60,12 +64,50 @@ class Form:
             return values
         return [x.unsqueeze(0) if isinstance(x, Tensor) else x for x in values]
 
-    def close(self, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return values if self.stacked else tuple(x.squeeze(0) for x in values)
+    def gradient(
+        self, grads: Sequence[Tensor | None], values: Sequence[Any], kept: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """The gradients of the inputs; what was kept is open already."""
+        inputs, (new, *others) = self.inputs(values), self.open(grads)
+        new = torch.zeros_like(inputs.slots) if new is None else new.contiguous()
+        return self.close(self.algorithm.backward(inputs, (new, *others), *kept))
+
+    def close(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(values) if self.stacked else tuple(x.squeeze(0) for x in values)
+
+
+def stage(form: Form, *values: Any) -> tuple[Tensor, ...]:
+    """(form, *inputs) -> the three outputs and the choices."""
+    function = StageOfModels if torch._C._are_functorch_transforms_active() else Stage
+    outputs: tuple[Tensor, ...] = function.apply(form, *values)
+    return outputs[: OUTPUTS + CHOICES]
 
 
 class Stage(torch.autograd.Function):
-    """(form, *inputs) -> the three outputs, the choices, and what is kept."""
+    """The stage where no transformation looks on: what is kept stays inside."""
+
+    @staticmethod
+    def forward(ctx: Any, form: Form, *values: Any) -> tuple[Tensor, ...]:
+        outputs = form.algorithm.forward(form.inputs(values))
+        _save(ctx, form, (*values, *outputs[OUTPUTS:]))
+        told = form.close(outputs[: OUTPUTS + CHOICES])
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*told[OUTPUTS:])
+        return told
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        form, saved = _saved(ctx)
+        values, kept = saved[:GIVEN], saved[GIVEN:]
+        if torch.is_grad_enabled():
+            found = StageGradient.apply(form, *grads[:OUTPUTS], *values, *form.close(kept))
+        else:
+            found = form.gradient(grads[:OUTPUTS], values, kept)
+        return None, *found, *[None] * (GIVEN - GRADIENTS)
+
+
+class StageOfModels(torch.autograd.Function):
+    """The stage for functorch, which wants to see all that is kept among the outputs."""
 
     @staticmethod
     def forward(form: Form, *values: Any) -> tuple[Tensor, ...]:
@@ -80,13 +122,12 @@ class Stage(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         form, saved = _saved(ctx)
-        gradient = StageGradient.apply if torch.is_grad_enabled() else StageGradient.forward
-        found: tuple[Tensor, ...] = gradient(form, *grads[:OUTPUTS], *saved)
-        return None, *found, *[None] * (len(Inputs._fields) - 1 - GRADIENTS)
+        found: tuple[Tensor, ...] = StageGradient.apply(form, *grads[:OUTPUTS], *saved)
+        return None, *found, *[None] * (GIVEN - GRADIENTS)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, form: Form, *values: Any) -> tuple[Any, Any]:
-        return _over_models(Stage, info, in_dims, form, values)
+        return _over_models(StageOfModels, info, in_dims, form, values)
 
 
 class StageGradient(torch.autograd.Function):
@@ -94,10 +135,8 @@ class StageGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(form: Form, *values: Any) -> tuple[Tensor, ...]:
-        grads, size = form.open(values[:OUTPUTS]), OUTPUTS + len(Inputs._fields) - 1
-        inputs, kept = form.inputs(values[OUTPUTS:size]), form.open(values[size:])
-        new = torch.zeros_like(inputs.slots) if grads[0] is None else grads[0].contiguous()
-        return form.close(form.algorithm.backward(inputs, (new, *grads[1:]), *kept))
+        kept = form.open(values[OUTPUTS + GIVEN :])
+        return form.gradient(values[:OUTPUTS], values[OUTPUTS : OUTPUTS + GIVEN], kept)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -108,7 +147,7 @@ class StageGradient(torch.autograd.Function):
         form, saved = _saved(ctx)
         weights = {i: g for i, g in enumerate(saved[:OUTPUTS]) if g is not None}
         values = tuple(saved[OUTPUTS : OUTPUTS + GRADIENTS])
-        fixed = saved[OUTPUTS + GRADIENTS : OUTPUTS + len(Inputs._fields) - 1]
+        fixed = saved[OUTPUTS + GRADIENTS : OUTPUTS + GIVEN]
 
         def stage(*values: Tensor) -> dict[int, Tensor]:
             outputs = form.close(form.algorithm.written_out(form.inputs((*values, *fixed))))

@@ -84,16 +84,15 @@ def backward(
     *kept: Tensor,
 ) -> tuple[Tensor, ...]:
     s, b, m, d = inputs.slots.shape
-    chosen = context, noisy_bids, noisy, noisy_matches, pull, update
+    chosen, rule = (context, noisy_bids, noisy, noisy_matches, pull, update), rule.view(s, b * m)
     to_update = (grads[0] * won.unsqueeze(-1)).view(s, b * m, d)
-    gpu = launch.serves(inputs)
-    act_back, choose_back = (
-        (launch.act_gradient, launch.choose_each_gradient)
-        if gpu
-        else (act_gradient, _choose_gradient)
-    )
-    to_x, to_rule, *to_weights = act_back(inputs, to_update, x, rule.view(s, b * m), *kept)
-    direct, to_scores, to_pull = choose_back(inputs, grads, chosen, to_x, to_rule)
+    if launch.serves(inputs):
+        to_x, to_rule, *to_weights = launch.act_gradient(inputs, to_update, x, rule, *kept)
+        back = launch.choose_each_gradient(inputs, grads, chosen, to_x, to_rule)
+    else:
+        to_x, to_rule, *to_weights = act_gradient(inputs, to_update, x, rule, *kept)
+        back = _choose_gradient(inputs, grads, chosen, to_x, to_rule)
+    direct, to_scores, to_pull = back
     to_slots = add_product(direct, to_pull, inputs.bind_map.mT).view(s, b, m, d)
     slots = inputs.slots.view(s, b * m, d)
     return to_slots, product(to_scores.mT, slots), product(slots.mT, to_pull), *to_weights

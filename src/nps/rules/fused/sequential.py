@@ -86,16 +86,16 @@ def backward(
 ) -> tuple[Tensor, ...]:
     s, b, m, d = inputs.slots.shape
     chosen = primary, context, noisy, noisy_matches, pull, update
-    at = primary.view(s, b, 1, 1).expand(s, b, 1, d)
-    to_update = grads[0].gather(2, at).squeeze(2)
-    gpu = launch.serves(inputs)
-    act_back, choose_back = (
-        (launch.act_gradient, launch.choose_one_gradient)
-        if gpu
-        else (act_gradient, _choose_gradient)
-    )
-    to_x, to_rule, *to_weights = act_back(inputs, to_update, x, rule, *kept)
-    to_slots, to_scores, to_pull = choose_back(inputs, grads, chosen, to_x, to_rule)
+    if launch.serves(inputs):
+        at = primary.view(s, b, 1, 1).expand(s, b, 1, d)
+        to_update = grads[0].gather(2, at).squeeze(2)
+        to_x, to_rule, *to_weights = launch.act_gradient(inputs, to_update, x, rule, *kept)
+        back = launch.choose_one_gradient(inputs, grads, chosen, to_x, to_rule)
+    else:
+        to_update = grads[0].view(-1, d).index_select(0, _rows(primary, m)).view(s, b, d)
+        to_x, to_rule, *to_weights = act_gradient(inputs, to_update, x, rule, *kept)
+        back = _choose_gradient(inputs, grads, chosen, to_x, to_rule)
+    to_slots, to_scores, to_pull = back
     to_rule_map = product(to_scores.view(s, b * m, -1).mT, inputs.slots.view(s, b * m, d))
     to_bind_map = product(x[..., :d].mT, to_pull)
     return to_slots, to_rule_map, to_bind_map, *to_weights
