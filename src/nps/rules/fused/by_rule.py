@@ -17,7 +17,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-PRODUCTS = 200_000
+PRODUCTS = 100_000
 """Multiplications that take as long as the calls of one rule's own products."""
 
 

@@ -122,10 +122,10 @@ def _change(
 
 def choose_one(inputs: Inputs) -> tuple[Tensor, ...]:
     (s, b, m, d), n, new = inputs.slots.shape, inputs.rule_map.shape[1], inputs.slots.new_empty
-    scores, noisy = new(2, s, b, m * n)
-    matches, noisy_matches = new(2, s, b, m)
+    scores, noisy = new(s, b, m * n), new(s, b, m * n)
+    matches, noisy_matches = new(s, b, m), new(s, b, m)
     pull, x = new(s, b, d), new(s, b, 2 * d)
-    primary, rule, context = new(3, s, b, dtype=torch.int64)
+    primary, rule, context = (new(s, b, dtype=torch.int64) for _ in range(3))
     out = scores, matches, primary, rule, context, noisy, noisy_matches, pull, x
     _choose("choose_one", inputs, (inputs.slots, inputs.rule_map, inputs.bind_map), out)
     return out
@@ -155,11 +155,11 @@ def choose_one_gradient(
 
 def choose_each(inputs: Inputs, pull: Float[Tensor, "S B*M D"]) -> tuple[Tensor, ...]:
     (s, b, m, d), n, new = inputs.slots.shape, inputs.weight_in.shape[1], inputs.slots.new_empty
-    scores, noisy = new(2, s, b, m, n)
-    matches, noisy_matches = new(2, s, b, m, m)
+    scores, noisy = new(s, b, m, n), new(s, b, m, n)
+    matches, noisy_matches = new(s, b, m, m), new(s, b, m, m)
     noisy_bids, x = new(s, b, m, 2), new(s, b * m, 2 * d)
     won = new(s, b, m, dtype=torch.bool)
-    rule, context = new(2, s, b, m, dtype=torch.int64)
+    rule, context = (new(s, b, m, dtype=torch.int64) for _ in range(2))
     out = scores, matches, won, rule, context, noisy_bids, noisy, noisy_matches, x
     _choose("choose_each", inputs, (inputs.slots, inputs.rule_map, pull), out)
     return out
