@@ -57,9 +57,12 @@ def test_imports_point_down(package):
 
 def test_rules_need_torch_alone():
     """No module of nps.rules imports anything of nps but itself."""
-    for path in (Path(nps.__file__).parent / "rules").glob("*.py"):
+    for path in (Path(nps.__file__).parent / "rules").rglob("*.py"):
         for line in path.read_text().splitlines():
             if line.startswith(("import ", "from ")):
                 allowed = ("nps.rules", "torch", "typing", "collections", "__future__")
                 allowed += ("abc", "contextlib", "itertools", "json", "math")
+                allowed += ("dataclasses", "functools", "importlib")
+                if path.name.startswith("kernels"):  # imported on a GPU only
+                    allowed += ("triton",)
                 assert line.split()[1].startswith(allowed), (path.name, line)

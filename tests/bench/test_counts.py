@@ -47,18 +47,22 @@ def test_flops_of_dense_models_by_hand(model):
     assert counted(model, "step").flops == 3 * forward.flops
 
 
-def test_flops_of_a_sequential_step_by_hand():
-    rules = 2 * N * B * (2 * D * H + H * D)
-    select = 2 * (PAIRS * D * K + N * D * K + PAIRS * N * K)
-    bind = 2 * (B * D * K + PAIRS * D * K + B * M * K)
-    chosen = 2 * B * N * D  # the one-hot choice times what every rule would do
-    assert counted("sequential", "step").flops == 3 * (rules + chosen + select + bind)
+@pytest.mark.parametrize(("model", "stages"), [("sequential", 1), ("sequential-3", 3)])
+def test_flops_of_a_sequential_step_by_hand(model, stages):
+    action = 2 * D * H + H * D
+    maps = N * D * K + N * K * D + D * K * D  # keys, rule map, bind map: once for all stages
+    products = 3 * 2 * (maps + stages * (PAIRS * D * N + B * D * D))  # forward, and two backward
+    every_rule = stages * 2 * N * B * action
+    # The backward pass goes over the rows that chose a rule, up to the most chosen one's of each.
+    rest = counted(model, "step").flops - products - every_rule
+    rows, remainder = divmod(rest, 2 * 2 * action)
+    assert remainder == 0
+    assert stages * B <= rows <= stages * N * B
 
 
-def test_three_stages_are_three_times_the_actions():
+def test_three_stages_are_three_times_the_launches():
     one, three = counted("sequential", "step"), counted("sequential-3", "step")
-    assert 2.9 * one.launches < three.launches < 3.1 * one.launches
-    assert three.flops == 3 * one.flops
+    assert 2.5 * one.launches < three.launches < 3 * one.launches  # the maps are made once
 
 
 def test_a_launch_computes_and_a_view_does_not():

@@ -8,13 +8,14 @@ eager, compiled, under vmap and after a resume; and a call draws once instead of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from nps.rules.apply import MLPRules
+from nps.rules import fused
+from nps.rules.apply import ACTION, MLPRules
 from nps.rules.bind import Bind
 from nps.rules.check import (
     require_choice,
@@ -46,6 +47,9 @@ class StageNoise(NamedTuple):
 
 class RuleLayer(nn.Module, ABC):
     """Base of `SequentialNPS` and `ParallelNPS`; their docstrings say what the arguments mean."""
+
+    algorithm: fused.Algorithm | None = None
+    """How a stage is computed as one function, where it can be."""
 
     def __init__(
         self,
@@ -94,6 +98,7 @@ class RuleLayer(nn.Module, ABC):
         self.dropout: float | Tensor = dropout
         self.self_context = self_context
         self.rules = rules
+        self.linear = query == context_query == "linear"
         self._make_selection(key_dim, query, context_query)
 
     def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
@@ -141,17 +146,48 @@ class RuleLayer(nn.Module, ABC):
         require_finite("slots", slots)
         batch, m = slots.shape[: -1 - events], slots.shape[-1 - events]
         uniform = self._uniform(noise, batch, m, slots.device) if self.training else None
-        draws = self._draws(uniform, m)
-        embedding = self.rules.tensor("embedding")
         traces: list[Trace] = []
-        for draw in draws:
-            features = self._features(slots, selection, slot_mask)
-            slots, choices = self._stage(slots, features, embedding, slot_mask, draw)
+        for new, choices in self._stages(slots, selection, slot_mask, uniform):
+            slots = new
             if return_trace:
-                traces.append(choices.trace())
+                traces.append(choices().trace())
         if slot_mask is not None:
             slots = torch.where(behind(slot_mask, events), slots, given)
         return (slots, Trace.of_stages(traces, len(batch))) if return_trace else slots
+
+    def _stages(
+        self,
+        slots: Tensor,
+        selection: Selection | None,
+        slot_mask: Tensor | None,
+        uniform: Tensor | None,
+    ) -> Iterator[tuple[Tensor, Callable[[], Choices]]]:
+        """The slots after each stage, and what was chosen."""
+        embedding = self.rules.tensor("embedding")
+        if uniform is not None and selection is None and slot_mask is None and self._fuses(slots):
+            form = fused.Form(self.algorithm, self.self_context)  # type: ignore[arg-type]
+            weights = [*self._maps(embedding), *(self.rules.tensor(name) for name in ACTION)]
+            settings = self.rules.allowed(), self.temperature, self.dropout
+            yield from fused.stages(form, slots, weights, uniform, *settings)
+            return
+        for draw in self._draws(uniform, slots.shape[-1 - self.rules.event_dims]):
+            features = self._features(slots, selection, slot_mask)
+            slots, choices = self._stage(slots, features, embedding, slot_mask, draw)
+            yield slots, lambda choices=choices: choices  # type: ignore[misc]
+
+    def _fuses(self, slots: Tensor) -> bool:
+        """Is this the common case, for which a stage is one function?"""
+        if self.algorithm is None or not self.linear or type(self.rules) is not MLPRules:
+            return False
+        if not self.rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
+            return False
+        weights = self.rules.embedding, self.rules.weight_in, self.select.query.out.weight
+        return fused.applies(slots, weights)
+
+    def _maps(self, embedding: Tensor) -> tuple[Tensor, Tensor]:
+        """Slots to scores, and primary slots to what contexts are compared with."""
+        rule_map = self.select.key(embedding) @ self.select.query.out.weight
+        return rule_map, self.bind.query.out.weight.t() @ self.bind.key.out.weight
 
     @abstractmethod
     def _stage(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from nps.rules import fused
 from nps.rules.layer import RuleLayer, StageNoise
 from nps.rules.projection import Projection, Query, match, project
 from nps.rules.stage import Choices, pick, residual
@@ -43,11 +44,19 @@ class ParallelNPS(RuleLayer):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
+    algorithm = fused.parallel
+
     def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
         super()._make_selection(key_dim, query, context_query)
         self.rules.make_applicable(key_dim)
         self.slot_key = Projection(self.selection_dim, key_dim, query)
         self.null_rule = nn.Parameter(torch.randn(key_dim))
+
+    def _maps(self, embedding: Tensor) -> tuple[Tensor, Tensor]:
+        """The bids before the rules, see `nps.rules.fused.parallel`."""
+        rule_map, bind_map = super()._maps(embedding)
+        bidders = torch.stack([self.rules.joint_key(), self.null_rule])
+        return torch.cat([bidders @ self.slot_key.out.weight, rule_map]), bind_map
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m, 2), (m, len(self.rules)), (m, m)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from nps.rules import fused
 from nps.rules.layer import RuleLayer, StageNoise
 from nps.rules.projection import match, project
 from nps.rules.stage import Choices, pick, residual
@@ -45,6 +46,8 @@ class SequentialNPS(RuleLayer):
 
     Shapes: slots (..., M, D) -> (..., M, D).
     """
+
+    algorithm = fused.sequential
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m * len(self.rules),), (1, m)]

@@ -1,0 +1,94 @@
+"""Gradients of the chosen rules alone, on a CPU: how often each was chosen can be read there.
+
+The rows are sorted by rule. Where rules are chosen about equally often, each gets as many places
+as the most frequent one, the rest of them zero, and a batched product serves all; where that would
+be mostly zeros, each rule has products of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+PRODUCTS = 100_000
+"""Multiplications that take as long as the calls of one rule's own products."""
+
+
+def gradients(
+    rule: Int[Tensor, "T"],
+    g: Float[Tensor, "T D"],
+    x: Float[Tensor, "T I"],
+    mine: Float[Tensor, "T H"],
+    weight_in: Float[Tensor, "N I H"],
+    weight_out: Float[Tensor, "N H D"],
+) -> tuple[Tensor, ...]:
+    """To x and to the four weights. `mine`: the hidden layer of the chosen rule."""
+    n, h, d = weight_out.shape
+    counts: list[int] = torch.bincount(rule, minlength=n).tolist()
+    zeros = n * max(counts) - len(rule)
+    own = (n - counts.count(0)) * PRODUCTS < zeros * h * d
+    return (_each if own else _batched)(rule, counts, g, x, mine, weight_in, weight_out)
+
+
+def _batched(
+    rule: Tensor,
+    counts: list[int],
+    g: Tensor,
+    x: Tensor,
+    mine: Tensor,
+    weight_in: Tensor,
+    weight_out: Tensor,
+) -> tuple[Tensor, ...]:
+    n, size = len(counts), max(counts)
+    # A row's place is its rank among all rows, moved by the gaps before its rule.
+    starts = accumulate(counts[:-1], initial=0)
+    gaps = torch.tensor([i * size - start for i, start in enumerate(starts)])
+    ranked, order = rule.sort(stable=True)
+    moved = gaps.index_select(0, ranked).add_(torch.arange(len(rule)))
+    place = torch.empty_like(rule).index_copy_(0, order, moved)
+
+    g, x, mine = (
+        y.new_zeros(n * size, y.shape[1]).index_copy_(0, place, y).view(n, size, -1)
+        for y in (g, x, mine)
+    )
+    passed = torch.ops.aten.threshold_backward(torch.bmm(g, weight_out.mT), mine, 0)
+    to_x = torch.bmm(passed, weight_in.mT).flatten(0, 1).index_select(0, place)
+    return to_x, torch.bmm(x.mT, passed), passed.sum(1), torch.bmm(mine.mT, g), g.sum(1)
+
+
+def _each(
+    rule: Tensor,
+    counts: list[int],
+    g: Tensor,
+    x: Tensor,
+    mine: Tensor,
+    weight_in: Tensor,
+    weight_out: Tensor,
+) -> tuple[Tensor, ...]:
+    ranked, order = rule.sort(stable=True)
+    g, x, mine = (y.index_select(0, order) for y in (g, x, mine))
+    passed, back = torch.empty_like(mine), torch.empty_like(x)
+    to_in, to_out = torch.empty_like(weight_in), torch.empty_like(weight_out)
+    _products(mine.t().split(counts, 1), g.split(counts), to_out)
+    _products(g.split(counts), weight_out.mT, passed.split(counts))
+    passed = torch.ops.aten.threshold_backward(passed, mine, 0)
+    _products(x.t().split(counts, 1), passed.split(counts), to_in)
+    _products(passed.split(counts), weight_in.mT, back.split(counts))
+    to_x = torch.empty_like(x).index_copy_(0, order, back)
+    to_bias_in, to_bias_out = (
+        y.new_zeros(len(counts), y.shape[1]).index_add_(0, ranked, y) for y in (passed, g)
+    )
+    return to_x, to_in, to_bias_in, to_out, to_bias_out
+
+
+def _products(left: Sequence[Tensor], right: Any, out: Any) -> None:
+    """A product for each rule. Of no rows it is zero, as it should be."""
+    for a, b, c in zip(left, right, out, strict=True):
+        torch.mm(a, b, out=c)

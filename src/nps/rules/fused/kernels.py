@@ -1,0 +1,130 @@
+# mypy: ignore-errors
+"""Triton kernels of a fused stage: all that lies between its large products.
+
+Here what both algorithms share: pieces, and the rules' hidden layers. Sums are explicit, so float32
+stays float32. `launch.py` calls the kernels, on a GPU only: Triton comes with torch's CUDA builds.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gumbel(uniform):
+    inside = tl.minimum(tl.maximum(uniform, 2.9802322387695312e-08), 0.99999994039535522)
+    return -tl.log(-tl.log(inside))
+
+
+@triton.jit
+def first_best(values, index, beyond):
+    """The first index of the largest value in all of a tile."""
+    best = tl.max(tl.max(values, 1), 0)
+    found = tl.min(tl.min(tl.where(values == best, index, beyond), 1), 0)
+    return tl.minimum(found, beyond - 1)  # NaN equals nothing
+
+
+@triton.jit
+def first_best_of_each(values, index, beyond):
+    """The same of each line."""
+    best = tl.max(values, 1)[:, None]
+    found = tl.min(tl.where(values == best, index, beyond), 1)
+    return tl.minimum(found, beyond - 1)
+
+
+@triton.jit
+def read(setting, model, ON_DEVICE: tl.constexpr):
+    """A number, or one of each model on the device."""
+    if ON_DEVICE:
+        return tl.load(setting + model)
+    else:
+        return setting
+
+
+@triton.jit
+def softmax_gradient(grad, noisy, inside, temperature):
+    """Over the last dimension: the straight-through gradient to the scores of a choice."""
+    logits = tl.minimum(tl.maximum(noisy / temperature, -1e32), 1e32)
+    logits = tl.where(inside, logits, -float("inf"))
+    soft = tl.exp(logits - tl.max(logits, 1)[:, None])
+    soft = tl.where(inside, soft / tl.sum(soft, 1)[:, None], 0.0)
+    return soft * (grad - tl.sum(soft * grad, 1)[:, None]) / temperature
+
+
+@triton.jit
+def softmax_gradient_of_all(grad, noisy, inside, temperature):
+    """The same where the whole tile is one choice."""
+    logits = tl.minimum(tl.maximum(noisy / temperature, -1e32), 1e32)
+    logits = tl.where(inside, logits, -float("inf"))
+    soft = tl.exp(logits - tl.max(tl.max(logits, 1), 0))
+    soft = tl.where(inside, soft / tl.sum(tl.sum(soft, 1), 0), 0.0)
+    return soft * (grad - tl.sum(tl.sum(soft * grad, 1), 0)) / temperature
+
+
+@triton.jit
+def score_slots(v, rule_map, first, ds, ns, N: tl.constexpr, D: tl.constexpr):
+    """(M, N) scores of slots (M, D), from row `first` of the map on."""
+    scores = tl.zeros([v.shape[0], ns.shape[1]], tl.float32)
+    for n in tl.range(0, N, loop_unroll_factor=4):
+        key = tl.load(rule_map + (first + n) * D + ds, mask=ds < D, other=0.0)
+        scores = tl.where(ns == n, tl.sum(v * key, 1)[:, None], scores)
+    return scores
+
+
+@triton.jit
+def score_gradient(to_scores, rule_map, first, ds, ns, N: tl.constexpr, D: tl.constexpr):
+    """(M, D) gradient to the slots of (M, N) gradients to their scores."""
+    to_slots = tl.zeros([to_scores.shape[0], ds.shape[1]], tl.float32)
+    for n in tl.range(0, N, loop_unroll_factor=4):
+        key = tl.load(rule_map + (first + n) * D + ds, mask=ds < D, other=0.0)
+        column = tl.sum(tl.where(ns == n, to_scores, 0.0), 1)
+        to_slots += column[:, None] * key
+    return to_slots
+
+
+@triton.jit
+def hide(
+    before, rule, mine, T,
+    N: tl.constexpr, H: tl.constexpr, HP: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """ReLU, and zero for the rules that were not chosen."""
+    n = tl.program_id(1)
+    ts = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    hs = tl.arange(0, HP)[None, :]
+    inside = (ts < T) & (hs < H)
+    places = (ts.to(tl.int64) * N + n) * H + hs
+    chosen = tl.load(rule + ts, mask=ts < T, other=-1) == n
+    value = tl.load(before + places, mask=inside & chosen, other=0.0)
+    tl.store(mine + places, tl.maximum(value, 0.0), mask=inside)
+
+
+@triton.jit
+def expose(
+    passed, before, rule, g, bias_out, to_choice, sums, T, blocks,
+    N: tl.constexpr, H: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """From the gradient to the hidden layer of every rule, if it had been chosen.
+
+    In place of it comes the gradient before the ReLU, zero where a rule was not chosen; and the
+    gradient to every choice, and the sums over these rows that are the gradients of the biases.
+    """
+    block, n = tl.program_id(0), tl.program_id(1)
+    model = block // blocks
+    ts = block % blocks * ROWS + tl.arange(0, ROWS)[:, None]
+    here = ts < T
+    ts = model.to(tl.int64) * T + ts
+    hs, ds = tl.arange(0, HP)[None, :], tl.arange(0, DP)[None, :]
+    places = (ts * N + n) * H + hs
+    chosen = tl.load(rule + ts, mask=here, other=-1) == n
+    value = tl.load(before + places, mask=here & (hs < H), other=0.0)
+    grad = tl.load(passed + places, mask=here & (hs < H), other=0.0)
+    outer = tl.load(g + ts * D + ds, mask=here & (ds < D), other=0.0)
+    bias = tl.load(bias_out + (model * N + n) * D + ds, mask=ds < D, other=0.0)
+    to_this = tl.sum(tl.maximum(value, 0.0) * grad, 1) + tl.sum(outer * bias, 1)
+    tl.store(to_choice + ts * N + n, to_this[:, None], mask=here)
+    grad = tl.where(chosen & (value > 0), grad, 0.0)
+    tl.store(passed + places, grad, mask=here & (hs < H))
+    place = sums + (block * N + n) * (H + D)
+    tl.store(place + hs, tl.sum(grad, 0)[None, :], mask=hs < H)
+    mine = tl.where(chosen, outer, 0.0)
+    tl.store(place + H + ds, tl.sum(mine, 0)[None, :], mask=ds < D)

@@ -1,0 +1,365 @@
+"""A training stage as one function equals the layers' own steps and the plain loops.
+
+Values, traces and every gradient; alone, stacked by vmap, and differentiated twice. The Triton
+kernels run here in Triton's interpreter where it is installed; test_fused_gpu.py has them compiled.
+"""
+
+import copy
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.func import functional_call, stack_module_state, vmap
+
+from nps import ConvRules, ParallelNPS, SequentialNPS
+from nps.rules import fused
+from nps.rules.fused import action, by_rule, launch
+from nps.rules.fused.inputs import Inputs
+from nps.rules.layer import RuleLayer
+from tests.rules import reference
+
+BOTH = pytest.mark.parametrize("kind", [SequentialNPS, ParallelNPS])
+LOOPS = {SequentialNPS: reference.sequential, ParallelNPS: reference.parallel}
+SIZES = [(5, 5, 10, 64), (3, 1, 1, 6), (4, 3, 7, 20), (2, 6, 1, 33), (1, 1, 4, 1), (40, 2, 3, 8)]
+OPTIONS = [
+    {},
+    {"stages": 3},
+    {"temperature": 0.3},
+    {"dropout": 0.35},
+    {"self_context": False},
+    {"stages": 2, "temperature": 3.0, "dropout": 0.5, "self_context": False},
+]
+FEW = [((2, 5, 4, 20), {}), ((3, 3, 7, 6), OPTIONS[5]), ((2, 1, 1, 33), {"dropout": 0.35})]
+
+
+def make(kind, slot_dim=6, num_rules=4, dtype=torch.float64, device="cpu", **options):
+    torch.manual_seed(0)
+    layer = kind(slot_dim, num_rules, rule_dim=5, key_dim=4, hidden_dim=9, **options)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    return layer.to(device, dtype)
+
+
+def step(layer, slots, noise, fused, on_scores=0.1, **call):
+    """New slots, trace and all gradients, of a loss that also reads the scores."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not fused:
+            patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+        slots = slots.detach().clone().requires_grad_()
+        new, trace = layer(slots, noise=noise, return_trace=True, **call)
+    weights = torch.linspace(-1, 1, new.numel(), dtype=new.dtype, device=new.device)
+    loss = (new * weights.view_as(new)).sum()
+    if on_scores:
+        scores = trace.rule_scores.square().sum() + trace.context_scores.sin().sum()
+        loss = loss + on_scores * scores
+    inputs = [slots, *layer.parameters()]
+    grads = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+    return new, trace, grads
+
+
+def assert_same(ours, theirs, **close):
+    torch.testing.assert_close(ours[0], theirs[0], **close)
+    assert torch.equal(ours[1].rule, theirs[1].rule)
+    assert torch.equal(ours[1].context, theirs[1].context)
+    torch.testing.assert_close(ours[1].rule_scores, theirs[1].rule_scores, **close)
+    torch.testing.assert_close(ours[1].context_scores, theirs[1].context_scores, **close)
+    for a, b in zip(ours[2], theirs[2], strict=True):
+        torch.testing.assert_close(a, b, **close)
+
+
+@pytest.fixture
+def stages(monkeypatch):
+    """How often a stage was called as one function."""
+    seen = []
+    real = fused.stage
+    monkeypatch.setattr(fused, "stage", lambda *x: (seen.append(1), real(*x))[1])
+    return seen
+
+
+# -- the layers' own steps -------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("on_scores", [0.0, 0.1])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_equals_the_steps(kind, size, on_scores, stages):
+    b, m, n, d = size
+    layer = make(kind, d, n)
+    slots = torch.randn(b, m, d, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(b, slots=m))
+    ours = step(layer, slots, noise, True, on_scores)
+    assert len(stages) == 1
+    assert_same(ours, step(layer, slots, noise, False, on_scores))
+    assert len(stages) == 1
+
+
+@BOTH
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("lead", [(), (7,), (2, 3)], ids=str)
+def test_equals_the_steps_with_options(kind, lead, options, stages):
+    layer = make(kind, **options)
+    slots = torch.randn(*lead, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(*lead, slots=5))
+    ours = step(layer, slots, noise, True)
+    assert len(stages) == layer.stages
+    assert_same(ours, step(layer, slots, noise, False))
+
+
+@BOTH
+def test_equals_the_steps_in_single_precision(kind):
+    layer = make(kind, dtype=torch.float32)
+    slots = torch.randn(50, 5, 6)
+    noise = torch.rand(layer.noise_shape(50, slots=5))
+    ours, theirs = (step(layer, slots, noise, fused) for fused in (True, False))
+    assert_same(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@BOTH
+def test_equals_the_steps_with_frozen_and_disabled_rules(kind, stages):
+    layer = make(kind)
+    layer.rules.freeze(1)
+    slots = torch.randn(50, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(50, slots=5))
+    with layer.rules.disabled(2):
+        ours, theirs = (step(layer, slots, noise, fused) for fused in (True, False))
+    assert stages
+    assert (ours[1].rule != 2).all()
+    assert_same(ours, theirs)
+
+
+@BOTH
+def test_settings_on_the_device_equal_numbers(kind):
+    layer = make(kind, dropout=0.35, temperature=0.7)
+    slots = torch.randn(50, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(50, slots=5))
+    theirs = step(layer, slots, noise, True)
+    layer.dropout, layer.temperature = torch.tensor([0.35, 0.7], dtype=torch.float64)
+    assert_same(step(layer, slots, noise, True), theirs)
+
+
+@BOTH
+def test_slots_and_gradients_may_lie_in_any_order_in_memory(kind):
+    layer = make(kind)
+    slots = torch.randn(6, 5, 7, dtype=torch.float64).permute(2, 1, 0).requires_grad_()
+    noise = torch.rand(layer.noise_shape(7, slots=5))
+    ours = torch.autograd.grad(layer(slots, noise=noise).permute(2, 0, 1).sum(), slots)
+    plain = slots.detach().contiguous().requires_grad_()
+    torch.testing.assert_close(ours, torch.autograd.grad(layer(plain, noise=noise).sum(), plain))
+
+
+# -- the loops of the reference --------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_equals_loops(kind, options, stages):
+    layer = make(kind, 3, 3, **options)
+    slots = torch.randn(3, 4, 3, dtype=torch.float64, requires_grad=True)
+    noise = torch.rand(layer.noise_shape(3, slots=4))
+    new, trace = layer(slots, noise=noise, return_trace=True)
+    assert stages
+    expected = LOOPS[kind](layer, slots, noise=noise)
+    assert torch.equal(trace.rule, expected.rule)
+    assert torch.equal(trace.context, expected.context)
+    weights, inputs = torch.randn_like(new), [slots, *layer.parameters()]
+    ours, theirs = (torch.autograd.grad((x * weights).sum(), inputs) for x in (new, expected.slots))
+    for a, b in zip((new, *ours), (expected.slots, *theirs), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+# -- where it does not apply -----------------------------------------------------------------------
+
+
+@BOTH
+def test_everything_else_takes_the_steps(kind, stages):
+    slots = torch.randn(4, 5, 6)
+    plain = {"dtype": torch.float32}
+    make(kind, query="mlp", **plain)(slots)
+    make(kind, context_query="mlp", **plain)(slots)
+    make(kind, selection_dim=3, **plain)(slots, selection=torch.randn(4, 5, 3))
+    make(kind, **plain)(slots, slot_mask=torch.ones(4, 5, dtype=torch.bool))
+    make(kind, **plain).eval()(slots)
+    make(kind, dtype=torch.bfloat16)(slots.bfloat16())
+    make(kind, self_context=False, **plain)(slots[:, :1])
+    make(kind, rules=ConvRules(4, 6, hidden_dim=3), **plain)(torch.randn(4, 5, 6, 3, 3))
+    layer = make(kind, **plain)
+    layer(slots[:0])
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(slots)
+    with layer.rules.disabled(0), layer.rules.disabled(1), layer.rules.disabled(2):
+        layer(slots)
+        assert len(stages) == 1
+        with layer.rules.disabled(3):
+            layer(slots)
+    assert len(stages) == 1
+
+
+# -- transformations -------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_stacked_models_equal_each_alone(kind, options, stages):
+    layer = make(kind, **options)
+    models = [copy.deepcopy(layer) for _ in range(3)]
+    with torch.no_grad():
+        for model in models:
+            for p in model.parameters():
+                p.add_(0.3 * torch.randn_like(p))
+    slots = torch.randn(3, 7, 5, 6, dtype=torch.float64)
+    noise = torch.rand(3, *layer.noise_shape(7, slots=5))
+    params, buffers = stack_module_state(models)
+
+    def loss(params, buffers, slots, noise):
+        return functional_call(layer, (params, buffers), (slots,), {"noise": noise}).sin().sum()
+
+    together = vmap(torch.func.grad(loss))(params, buffers, slots, noise)
+    assert stages
+    for i, model in enumerate(models):
+        new = model(slots[i], noise=noise[i])
+        alone = torch.autograd.grad(new.sin().sum(), list(model.parameters()))
+        for mine, grad in zip(together.values(), alone, strict=True):
+            torch.testing.assert_close(mine[i], grad)
+
+
+@BOTH
+def test_models_may_be_stacked_twice(kind):
+    layer = make(kind)
+    slots = torch.randn(2, 3, 7, 5, 6, dtype=torch.float64, requires_grad=True)
+    noise = torch.rand(2, 3, *layer.noise_shape(7, slots=5))
+    new = vmap(vmap(lambda slots, noise: layer(slots, noise=noise)))(slots, noise)
+    (ours,) = torch.autograd.grad(new.sin().sum(), slots)
+    flat = layer(slots, noise=noise)
+    (theirs,) = torch.autograd.grad(flat.sin().sum(), slots)
+    torch.testing.assert_close(new, flat)
+    torch.testing.assert_close(ours, theirs)
+
+
+@BOTH
+@pytest.mark.parametrize("options", [{}, {"temperature": 2.0, "dropout": 0.3}], ids=str)
+def test_second_derivatives(kind, options):
+    layer = make(kind, 3, 3, **options)
+    slots = torch.randn(4, 3, 3, dtype=torch.float64, requires_grad=True)
+    noise = torch.rand(layer.noise_shape(4, slots=3))
+    inputs = [slots, *layer.parameters()]
+
+    def second():
+        loss = layer(slots, noise=noise).pow(3).sum()
+        grads = torch.autograd.grad(loss, inputs, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in grads), inputs)
+
+    ours = second()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+        theirs = second()
+    for a, b in zip(ours, theirs, strict=True):
+        assert (b != 0).any()
+        torch.testing.assert_close(a, b)
+
+
+def test_jacobians_by_sample_equal_each_alone():
+    layer = make(SequentialNPS)
+    slots, noise = torch.randn(4, 5, 6, dtype=torch.float64), torch.rand(4, 1, 25)
+    call = lambda slots, noise: layer(slots, noise=noise)  # noqa: E731
+    together = vmap(torch.func.jacrev(call))(slots, noise)
+    for i in range(4):
+        alone = torch.autograd.functional.jacobian(lambda x, i=i: call(x, noise[i]), slots[i])
+        torch.testing.assert_close(together[i], alone)
+
+
+# -- the pieces ------------------------------------------------------------------------------------
+
+
+def action_inputs(s, n):
+    torch.manual_seed(0)
+    shapes = [(s, n, 6, 5), (s, n, 5), (s, n, 5, 3), (s, n, 3)]
+    weights = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    empty = torch.empty(0)
+    return Inputs(empty, empty, empty, *weights, empty, None, 1.0, 0.0, True), weights
+
+
+@pytest.mark.parametrize("form", ["by rule", "masked"])
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize(("s", "t", "n"), [(1, 1, 1), (1, 50, 4), (3, 20, 7), (1, 400, 5)])
+def test_action_and_its_gradient(form, skewed, s, t, n):
+    inputs, weights = action_inputs(s, n)
+    x = torch.randn(s, t, 6, dtype=torch.float64, requires_grad=True)
+    rule = torch.randint(n, (s, t))
+    if skewed:
+        rule[:, 1:] = n - 1
+    choice = torch.nn.functional.one_hot(rule, n).double().requires_grad_()
+    forward, backward = {
+        "by rule": (action._all, action._chosen_gradient),
+        "masked": (action._masked, action._masked_gradient),
+    }[form]
+    g = torch.randn(s, t, 3, dtype=torch.float64)
+    expected = action.act_written_out(inputs, x, choice)
+    with torch.no_grad():
+        update, *kept = forward(inputs, x, rule)
+        ours = backward(inputs, g, x, rule, *kept)
+    torch.testing.assert_close(update, expected)
+    theirs = torch.autograd.grad(expected, [x, choice, *weights], g)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("form", [by_rule._batched, by_rule._each])
+@pytest.mark.parametrize("rule", [[2] * 9, [3, 0, 0, 1, 3, 4], [1]], ids=str)
+def test_both_forms_by_rule(form, rule):
+    torch.manual_seed(0)
+    rule, n = torch.tensor(rule), 5
+    shapes = [(len(rule), 3), (len(rule), 6), (len(rule), 4), (n, 6, 4), (n, 4, 3)]
+    g, x, mine, weight_in, weight_out = (torch.randn(y, dtype=torch.float64) for y in shapes)
+    mine = mine.relu()
+    found = form(
+        rule, torch.bincount(rule, minlength=n).tolist(), g, x, mine, weight_in, weight_out
+    )
+    expected = [torch.zeros_like(y) for y in found]
+    for t, i in enumerate(rule.tolist()):
+        passed = (weight_out[i] @ g[t]) * (mine[t] > 0)
+        expected[0][t] = weight_in[i] @ passed
+        expected[1][i] += torch.outer(x[t], passed)
+        expected[2][i] += passed
+        expected[3][i] += torch.outer(mine[t], g[t])
+        expected[4][i] += g[t]
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+# -- the kernels, interpreted ----------------------------------------------------------------------
+
+INTERPRETED = """
+import torch
+from nps import ParallelNPS, SequentialNPS
+from nps.rules.fused import launch
+from tests.rules import test_fused as t
+
+launch.serves = launch.fits
+for kind in (SequentialNPS, ParallelNPS):
+    for (b, m, n, d), options in t.FEW:
+        layer = t.make(kind, d, n, torch.float32, **options)
+        slots, noise = torch.randn(b, m, d), torch.rand(layer.noise_shape(b, slots=m))
+        ours, theirs = (t.step(layer, slots, noise, fused) for fused in (True, False))
+        t.assert_same(ours, theirs, rtol=1e-3, atol=1e-3)
+        loss = lambda slots, noise: layer(slots, noise=noise).sin().sum()
+        stacked = torch.randn(2, b, m, d), torch.rand(2, *noise.shape)
+        together = torch.vmap(torch.func.grad(loss))(*stacked)
+        alone = torch.stack([torch.func.grad(loss)(*x) for x in zip(*stacked)])
+        torch.testing.assert_close(together, alone, rtol=1e-3, atol=1e-3)
+print("same")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not launch.installed(), reason="needs Triton")
+def test_kernels_in_the_interpreter():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "same\n", done.stderr
