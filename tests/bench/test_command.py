@@ -137,3 +137,20 @@ def test_help_has_examples():
     out, _ = call("bench", "--help")
     assert "nps bench --quick" in out
     assert "--only" in out
+
+
+def test_parts_of_a_sweep_are_shown_and_drawn_as_one(tmp_path):
+    for size in ("2", "3"):
+        flags = ["--only=slots", "--works=step", "--rounds=1", "--batch=2", "--rules=2"]
+        models = ["--models", "sequential", "gnn-128"]
+        call("bench", "--slots", size, f"--out={tmp_path / size}", *flags, *models)
+    parts = [str(tmp_path / size / "bench-cpu.json") for size in ("2", "3")]
+    _, err = call("bench", "--table", *parts, code=2)
+    assert "not measured on one machine around one centre" in err
+    whole = json.loads(Path(parts[0]).read_text())
+    other = json.loads(Path(parts[1]).read_text()) | {"centre": whole["centre"]}
+    Path(parts[1]).write_text(json.dumps(other))
+    shown, _ = call("bench", "--table", *parts, "--draw", str(tmp_path / "figures"))
+    assert "M=2" in shown
+    assert "M=3" in shown
+    assert (tmp_path / "figures/cpu-time-over-slots.png").read_bytes().startswith(b"\x89PNG")

@@ -76,8 +76,10 @@ class BenchArgs:
     """Measure whole training steps of this preset instead, for stacks of --seeds."""
     seeds: tuple[int, ...] = SEEDS
     """Sizes of the stacks for --steps."""
-    table: Path | None = None
-    """Measure nothing; show the tables of this bench-DEVICE.json."""
+    table: tuple[Path, ...] = ()
+    """Measure nothing; show the tables of these bench-DEVICE.json, as one."""
+    draw: Path | None = None
+    """With --table, draw the figures into this folder."""
 
     def __post_init__(self) -> None:
         for name in AXES:
@@ -143,7 +145,7 @@ def run(args: BenchArgs, keep: Callable[[Bench], object] = lambda bench: None) -
                     keep(bench(before, rows))
                     kept_at = time.monotonic()
             # The best of before and after: a peak that a busy moment hid would flatter the layers.
-            machine = _best(before, probe(device))
+            machine = before.best(probe(device))
     return bench(machine, rows)
 
 
@@ -168,26 +170,25 @@ def write_steps(measured: dict[str, Any], args: BenchArgs) -> Path:
 
 
 def write(bench: Bench, folder: Path, *, draw: bool = True) -> list[Path]:
-    """The JSON file and, with matplotlib, the figures that have enough sizes."""
+    """The JSON file and the figures."""
     paths = [folder / f"bench-{bench.device}.json"]
     with told_in_one_line(f"cannot write into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(paths[0], bench.to_json())
-        for axis in DRAWN if draw and figures.available() else ():
+    return [*paths, *(write_figures(bench, folder) if draw else [])]
+
+
+def write_figures(bench: Bench, folder: Path) -> list[Path]:
+    """With matplotlib, the figures that have enough sizes."""
+    paths = []
+    with told_in_one_line(f"cannot write into {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for axis in DRAWN if figures.available() else ():
             image = time_over(bench, axis)
             if image is not None:
                 paths.append(folder / f"{bench.device}-time-over-{axis}.png")
                 replace_file(paths[-1], image)
     return paths
-
-
-def _best(a: Machine, b: Machine) -> Machine:
-    launches = [m.launch_seconds for m in (a, b) if m.launch_seconds is not None]
-    return Machine(
-        max(a.flops_per_second, b.flops_per_second),
-        max(a.bytes_per_second, b.bytes_per_second),
-        min(launches, default=None),
-    )
 
 
 @contextlib.contextmanager

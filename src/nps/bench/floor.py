@@ -28,6 +28,15 @@ class Machine:
     launch_seconds: float | None = None
     """An empty kernel in a CUDA graph; None on the CPU."""
 
+    def best(self, other: Machine) -> Machine:
+        """Of two probes of one machine: what a busy moment hid from one of them."""
+        launches = [m.launch_seconds for m in (self, other) if m.launch_seconds is not None]
+        return Machine(
+            max(self.flops_per_second, other.flops_per_second),
+            max(self.bytes_per_second, other.bytes_per_second),
+            min(launches, default=None),
+        )
+
 
 def floor_bytes(work: Work, parameters: int, slots: int) -> int:
     """Weights and slots (numbers of floats), each moved once.

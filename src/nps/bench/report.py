@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,18 @@ def read(path: Path) -> Bench:
         )
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: damaged ({error})") from None
+
+
+def join(benches: Sequence[Bench]) -> Bench:
+    """Runs on one kind of machine as one: a long sweep may be measured in parts."""
+    first = benches[0]
+    for other in benches[1:]:
+        theirs = (other.device, other.centre, other.environment["device"])
+        if theirs != (first.device, first.centre, first.environment["device"]):
+            raise UserError("--table: these were not measured on one machine around one centre")
+    machine = reduce(Machine.best, (bench.machine for bench in benches))
+    rows = [row for bench in benches for row in bench.rows]
+    return replace(first, machine=machine, rows=rows)
 
 
 def report(bench: Bench) -> Report:

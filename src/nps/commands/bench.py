@@ -24,15 +24,20 @@ def bench(args: Sequence[str]) -> None:
       nps bench --only slots --slots 2 5 10 --works step --models sequential gnn-512
       nps bench --steps arithmetic --seeds 1 10 50
       nps bench --table results/bench/bench-cpu.json
+      nps bench --table slots/bench-cuda.json rules/bench-cuda.json --draw figures
     """
     from nps.bench import command
-    from nps.bench.report import read, report
+    from nps.bench.report import join, read, report
     from nps.bench.steps import table as step_table
     from nps.inspect.report import Report
 
     options = parse(command.BenchArgs, args, prog="nps bench", about=about(bench))
-    if options.table is not None:
-        report(read(options.table)).show(Console())
+    if options.table:
+        read_again = join([read(path) for path in options.table])
+        report(read_again).show(Console())
+        if options.draw is not None:
+            drawn = command.write_figures(read_again, options.draw)
+            print("\nWritten: " + ", ".join(map(str, drawn)))
         return
     find_device(options.device)
     if options.steps is not None:

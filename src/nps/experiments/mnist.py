@@ -358,7 +358,7 @@ PRESETS = {
 }
 
 QUICK = {
-    "epochs": 1,
+    "epochs": 2,
     "learning_rate": 1e-3,
     "final_learning_rate": 1e-4,
     "explore_until": 0.3,
