@@ -35,8 +35,9 @@ def time_over(bench: Bench, axis: Axis) -> bytes | None:
         and on_axis(row, axis, bench.centre)
     ]
     sizes = sorted({getattr(row, axis) for row in rows})
-    works = [work for work in WORKS if any(row.work == work for row in rows)]
-    if len(sizes) < 2:
+    measured = {work: {getattr(row, axis) for row in rows if row.work == work} for work in WORKS}
+    works = [work for work in WORKS if len(measured[work]) > 1]
+    if not works:
         return None
     figure = Figure(figsize=(4.2 * len(works) + 2.2, 4.2), layout="constrained")
     panels = figure.subplots(1, len(works), sharex=True, squeeze=False)[0]
