@@ -1,6 +1,7 @@
 """`nps bench` as a user meets it, with sizes that take no time."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
