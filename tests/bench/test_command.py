@@ -11,7 +11,7 @@ from nps.bench.cases import Case, Group
 from nps.bench.report import read
 from tests.test_cli import call
 
-TINY = ["bench", "--batch", "4", "--rounds=1", "--threads=1", "--works", "step"]
+TINY = ["bench", "--batch=4", "--rounds=1", "--threads=1", "--budget=60", "--works", "step"]
 MODELS = ["--models", "sequential", "gnn-512"]
 
 
@@ -142,7 +142,14 @@ def test_help_has_examples():
 
 def test_parts_of_a_sweep_are_shown_and_drawn_as_one(tmp_path):
     for size in ("2", "3"):
-        flags = ["--only=slots", "--works=step", "--rounds=1", "--batch=2", "--rules=2"]
+        flags = [
+            "--only=slots",
+            "--works=step",
+            "--rounds=1",
+            "--batch=2",
+            "--rules=2",
+            "--budget=60",
+        ]
         models = ["--models", "sequential", "gnn-128"]
         call("bench", "--slots", size, f"--out={tmp_path / size}", *flags, *models)
     parts = [str(tmp_path / size / "bench-cpu.json") for size in ("2", "3")]
