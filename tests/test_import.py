@@ -13,7 +13,8 @@ import nps
 def test_import_is_light():
     script = (
         "import sys, nps; nps.SequentialNPS;"
-        "heavy = {'scipy', 'rich', 'tyro', 'matplotlib', 'safetensors', 'sklearn'};"
+        "heavy = {'scipy', 'rich', 'tyro', 'matplotlib', 'safetensors', 'sklearn', "
+        "'gymnasium'};"
         "heavy = (heavy | {'nps.worlds'}) & set(sys.modules);"
         "print(sorted(heavy))"
     )

@@ -1,0 +1,94 @@
+"""Our worlds as Gymnasium environments, over the same rules as the vectorised ones (extra `gym`).
+
+Importing this module registers them: `gymnasium.make("nps/WeightedBlocks-v0")` afterwards, or
+`gymnasium.make("nps.worlds.environments:nps/WeightedBlocks-v0")` at once. They are worlds and no
+tasks: the reward is always 0, and an episode ends with its time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from nps.worlds import blocks
+from nps.worlds.blocks.drawing import PIXELS
+
+try:
+    import gymnasium
+except ImportError:
+    raise ModuleNotFoundError(
+        "environments need the extra: pip install neural-production-systems[gym]", name="gymnasium"
+    ) from None
+
+Image = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+
+class WeightedBlocks(gymnasium.Env[Image, np.int64]):
+    """One world of weighted blocks.
+
+    An observation is its image, 50 x 50 x 3. `info` has the truth behind it: `positions` and
+    `weights`, and after a step its `outcome` ("nothing", "free", "push" or "invalid").
+
+    Args:
+        mode: how an episode's weights, colours and shapes are drawn, a name in
+            `nps.worlds.blocks.MODES`.
+        objects: number of blocks, 2 to 6.
+        stay: whether a block may also be told to stay: `objects` * 5 actions, else * 4.
+        render_mode: "rgb_array", or None.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012, Gymnasium's own way
+
+    def __init__(
+        self,
+        mode: str = "unobserved",
+        objects: int = 5,
+        stay: bool = True,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode: got {render_mode!r}, expected 'rgb_array' or None")
+        self.mode, self.objects, self.stay, self.render_mode = mode, objects, stay, render_mode
+        self.state = self._start(seed=0)  # refuses a wrong mode or number at once
+        self.action_space = gymnasium.spaces.Discrete(blocks.action_count(objects, stay))
+        self.observation_space = gymnasium.spaces.Box(0, 255, (PIXELS, PIXELS, 3), np.uint8)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Image, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state = self._start(seed=int(self.np_random.integers(2**63)))
+        return self._image(), self._truth()
+
+    def step(self, action: np.int64) -> tuple[Image, float, bool, bool, dict[str, Any]]:
+        if not self.action_space.contains(action):
+            last = blocks.action_count(self.objects, self.stay) - 1
+            raise ValueError(f"action: got {action!r}, expected 0 to {last}")
+        self.state, outcome = blocks.step(self.state, torch.tensor([int(action)]), self.stay)
+        name = blocks.Outcome(int(outcome)).name.lower()
+        return self._image(), 0.0, False, False, {"outcome": name, **self._truth()}
+
+    def render(self) -> Image | None:
+        if self.render_mode is None:
+            gymnasium.logger.warn('render() without a mode: make(..., render_mode="rgb_array")')
+            return None
+        return self._image()
+
+    def _start(self, seed: int) -> blocks.State:
+        return blocks.start(1, self.mode, torch.Generator().manual_seed(seed), self.objects)
+
+    def _image(self) -> Image:
+        return blocks.render(self.state)[0].numpy()
+
+    def _truth(self) -> dict[str, Any]:
+        known = ("positions", "weights")
+        return {part: getattr(self.state, part)[0].numpy().copy() for part in known}
+
+
+gymnasium.register(
+    id="nps/WeightedBlocks-v0",
+    entry_point="nps.worlds.environments:WeightedBlocks",
+    max_episode_steps=100,
+)
