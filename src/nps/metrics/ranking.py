@@ -1,6 +1,6 @@
 """Is the prediction the right one among others? H@1 and MRR as in C-SWM (paper, section 4.3).
 
-True state i asks all predictions of the set, dist[i, j] = |true_i - predicted_j|^2 over slots in
+True state i asks all predictions of the set, `dist[i, j] = |true_i - predicted_j|^2` over slots in
 their order; the rank of prediction i is 1 if none is nearer. What is wrong with that, and therefore
 what stands beside it (`report`):
 
