@@ -162,6 +162,17 @@ def test_broken_files_are_told_by_file_and_key(path, message):
     assert told(path).startswith(f"{path}: {message}")
 
 
+def test_what_a_file_has_is_told_in_one_line(path):
+    write(path, {f"{n:03}": np.zeros(1) for n in range(100)})
+    assert told(path).endswith(
+        "no obs; the file has 000, 001, 002, 003, 004, 005, 006, 007, 92 more"
+    )
+    write(path, {"two\nlines": np.zeros(1)})
+    assert told(path).endswith("no obs; the file has 'two\\nlines'")
+    write(path, {})
+    assert told(path).endswith("no obs; the file has nothing")
+
+
 DIFFERENT = {
     "obs: rows are uint8 (3, 7, 9), those of a.npz uint8 (3, 8, 9)": {"obs": IMAGES[:, 1:]},
     "obs: rows are float32 (3, 8, 9), those of a.npz uint8 (3, 8, 9)": {

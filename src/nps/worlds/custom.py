@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 KEYS = ("obs", "action", "episode_end")
 HDF5 = (".h5", ".hdf5")
 SUFFIXES = (".npz", *HDF5)
+NAMES = 8
+"""So many of a file's keys are told."""
 
 Channels = Literal["first", "last"]
 
@@ -101,8 +103,7 @@ def _checked(path: Path, channels: Channels | None, *, alone: bool) -> _File:
     needed = KEYS if alone else KEYS[:2]
     for key in needed:
         if key not in arrays:
-            names = ", ".join(there) or "nothing"
-            raise UserError(f"{path}: no {key}; the file has {names}")
+            raise UserError(f"{path}: no {key}; the file has {_listed(there)}")
     try:
         obs = _obs(arrays["obs"], channels)
         action = _action(arrays["action"], len(obs))
@@ -110,6 +111,13 @@ def _checked(path: Path, channels: Channels | None, *, alone: bool) -> _File:
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     return _File(obs, action, ends)
+
+
+def _listed(names: list[str]) -> str:
+    """The first few names, in one line whatever they are."""
+    few = [name if name.isprintable() else repr(name) for name in names[:NAMES]]
+    more = [f"{len(names) - NAMES} more"] if len(names) > NAMES else []
+    return ", ".join(few + more) or "nothing"
 
 
 def _obs(array: ndarray, channels: Channels | None) -> Tensor:
@@ -243,4 +251,5 @@ def _read_hdf5(path: Path) -> tuple[dict[str, ndarray], list[str]]:
         for key, array in arrays.items():
             if not isinstance(array, h5py.Dataset):
                 raise UserError(f"{path}: {key}: a group, expected an array")
-        return {key: np.asarray(array[()]) for key, array in arrays.items()}, list(file)
+        names = [str(name) for name in file]  # bytes, where they are no text
+        return {key: np.asarray(array[()]) for key, array in arrays.items()}, names
