@@ -1,0 +1,265 @@
+"""Is the prediction the right one among others? H@1 and MRR as in C-SWM (paper, section 4.3).
+
+True state i asks all predictions of the set, `dist[i, j] = |true_i - predicted_j|^2` over slots in
+their order; the rank of prediction i is 1 if none is nearer. What is wrong with that, and therefore
+what stands beside it (`report`):
+
+- ties count as hits: an encoder that maps everything to one point has H@1 = 100 %. Hence `strict`;
+- other episodes differ in what never changes (colours, shapes), so that a model of no motion at all
+  wins. Hence the identity transition on the same latents, and ranks within the episode;
+- equal states are taken for mistakes, or for ties. Hence ranks that know equal states;
+- rare events hardly count, and the number of candidates matters. Hence `nearest_outcome`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, Shaped
+
+LARGE = 1e15
+"""Squares of larger numbers may not fit into float32, and infinite distances would all tie."""
+
+
+class Ranks(NamedTuple):
+    """The rank of each prediction, 1 is best."""
+
+    lenient: Int[Tensor, "E"]
+    """A tie is a hit, as in C-SWM."""
+    strict: Int[Tensor, "E"]
+    """A tie is a miss."""
+
+
+class Score(NamedTuple):
+    hits: float
+    """H@1, the share of rank 1."""
+    mrr: float
+    """The mean of 1/rank."""
+
+
+@torch.no_grad()
+def ranks(
+    predicted: Float[Tensor, "E ..."],
+    true: Float[Tensor, "E ..."],
+    *,
+    state: Shaped[Tensor, "E ..."] | None = None,
+    chunk: int | None = None,
+) -> Ranks:
+    """Rank each prediction among all predictions of the set, by the distance to its true state.
+
+    Distances are sums of squared differences, one coordinate after the other: equal states tie to
+    the bit, on every device and for every `chunk`.
+
+    Args:
+        predicted: slots (E, K, D), or any other shape behind E.
+        true: the encodings of what came, in the same shape.
+        state: what the world was in truth (positions, or the observation itself), if known: then
+            predictions of an equal state are right too (the de-duplicated ranks of Biza et al.).
+        chunk: how many distances are held at a time, some 12 bytes each. By default 2^15 on a CPU,
+            which a core's cache holds, else 2^22, which keep a GPU busy.
+    """
+    _require_same_shape(predicted, true)
+    if chunk is None:
+        chunk = 2**15 if true.device.type == "cpu" else 2**22
+    if chunk < 1:
+        raise ValueError(f"chunk: got {chunk}, expected at least 1")
+    columns, rows = _coordinates("predicted", predicted), _coordinates("true", true)
+    count = len(true)
+    kind = torch.arange(count) if state is None else _kinds(state, count)
+    kind = kind.to(true.device)
+    step = max(1, chunk // count)
+    parts = [
+        _rank(_distances(some[..., None], columns[:, None]), own[:, None] == kind)
+        for some, own in zip(rows.split(step, 1), kind.split(step), strict=True)
+    ]
+    lenient, strict = zip(*parts, strict=True)
+    return Ranks(torch.cat(lenient), torch.cat(strict))
+
+
+@torch.no_grad()
+def ranks_among(
+    predicted: Float[Tensor, "E ..."],
+    candidates: Float[Tensor, "E C ..."],
+    right: Int[Tensor, "E"] | int,
+    *,
+    state: Shaped[Tensor, "E C ..."] | None = None,
+) -> Ranks:
+    """Rank the right candidate of each prediction among its own candidates.
+
+    With the states of the same episode, the first one included, for candidates, this is ranking
+    within the episode: colours do not help, and "nothing moves" is a miss.
+
+    Args:
+        predicted: as for `ranks`.
+        candidates: C states for each prediction.
+        right: which of them came.
+        state: what each candidate is in truth; those equal to the right one are right too.
+    """
+    if candidates.shape[:1] + candidates.shape[2:] != predicted.shape or candidates.dim() < 2:
+        raise ValueError(
+            f"candidates: got shape {tuple(candidates.shape)}, expected (E, C, ...) for "
+            f"predicted of shape {tuple(predicted.shape)}"
+        )
+    points = _coordinates("predicted", predicted)
+    others = _coordinates("candidates", candidates, leading=2)
+    index = _index(right, candidates)
+    if state is None:
+        same = torch.arange(candidates.shape[1], device=index.device) == index[:, None]
+    else:
+        same = _equal_to(state, index, candidates)
+    return _rank(_distances(points[..., None], others), same)
+
+
+def nearest_outcome(
+    predicted: Float[Tensor, "E ..."],
+    outcomes: Float[Tensor, "E A ..."],
+    right: Int[Tensor, "E"] | int,
+    *,
+    state: Shaped[Tensor, "E A ..."],
+) -> Bool[Tensor, "E"]:
+    """The all-actions test: is the prediction nearest to what its action does, of all A actions?
+
+    Actions that end in an equal state are the same outcome; a tie between different ones is a miss.
+    """
+    return ranks_among(predicted, outcomes, right, state=state).strict == 1
+
+
+def share_by_kind(
+    hit: Bool[Tensor, "E"], kind: Int[Tensor, "E"], names: Sequence[str]
+) -> dict[str, float]:
+    """The share of hits of each kind (free move, push, no-op); absent kinds are left out."""
+    if hit.shape != kind.shape:
+        raise ValueError(
+            f"kind: got shape {tuple(kind.shape)}, expected that of hit, {tuple(hit.shape)}"
+        )
+    groups = {name: hit[kind == number] for number, name in enumerate(names)}
+    return {name: float(group.double().mean()) for name, group in groups.items() if len(group)}
+
+
+def hits_and_mrr(ranks: Int[Tensor, "E"]) -> Score:
+    exact = ranks.double()
+    return Score(float((ranks == 1).double().mean()), float(exact.reciprocal().mean()))
+
+
+def report(
+    rollout: Float[Tensor, "E T ..."],
+    states: Float[Tensor, "E S ..."],
+    steps: Sequence[int] = (1, 5, 10),
+    *,
+    state: Shaped[Tensor, "E S ..."] | None = None,
+    chunk: int | None = None,
+) -> dict[int, dict[str, float]]:
+    """Every number that belongs together, by number of steps.
+
+    `h1` and `mrr` are C-SWM's; `_strict` counts ties as misses; `_episode` ranks among the S states
+    of the episode; `_distinct` (if `state` is given) knows equal states. `identity_` before any of
+    them is the floor: the same for a model that predicts the first state for ever.
+
+    Args:
+        rollout: predictions after 1, ..., T steps from the first state.
+        states: the encodings of the observations 0, ..., T (or more) of the episode.
+        steps: after how many steps to look.
+        state: what the world was in truth, as for `ranks`.
+        chunk: as for `ranks`.
+    """
+    last = min(rollout.shape[1], states.shape[1] - 1)
+    if not all(1 <= step <= last for step in steps):
+        raise ValueError(f"steps: got {tuple(steps)}, expected numbers from 1 to {last}")
+    numbers: dict[int, dict[str, float]] = {}
+    for step in steps:
+        true, equal = states[:, step], None if state is None else state[:, step]
+        numbers[step] = {}
+        for who, predicted in {"": rollout[:, step - 1], "identity_": states[:, 0]}.items():
+            found = {
+                "": ranks(predicted, true, chunk=chunk),
+                "_episode": ranks_among(predicted, states, step, state=state),
+            }
+            if equal is not None:
+                found["_distinct"] = ranks(predicted, true, state=equal, chunk=chunk)
+            for among, both in found.items():
+                for ties, each in {"": both.lenient, "_strict": both.strict}.items():
+                    score = hits_and_mrr(each)
+                    numbers[step][f"{who}h1{among}{ties}"] = score.hits
+                    numbers[step][f"{who}mrr{among}{ties}"] = score.mrr
+    return numbers
+
+
+def _rank(distances: Float[Tensor, "E C"], same: Bool[Tensor, "E C"]) -> Ranks:
+    """The rank of the nearest candidate that is right, among it and those that are not."""
+    own = distances.masked_fill(~same, torch.inf).amin(-1, keepdim=True)
+    nearer = (distances < own).sum(-1)
+    tied = ((distances == own) & ~same).sum(-1)
+    return Ranks(1 + nearer, 1 + nearer + tied)
+
+
+def _distances(left: Float[Tensor, "D ..."], right: Float[Tensor, "D ..."]) -> Float[Tensor, "..."]:
+    """Squared distances, summed over the first dimension one by one.
+
+    `sum` may add in another order at another place, and x^2 + y^2 - 2xy rounds: both break ties.
+    """
+    total = (left[0] - right[0]).square_()
+    for one, other in zip(left[1:], right[1:], strict=True):
+        total += (one - other).square_()
+    return total
+
+
+def _coordinates(
+    name: str, states: Float[Tensor, "E ..."], leading: int = 1
+) -> Float[Tensor, "D ..."]:
+    """Coordinates before the leading dimensions, each contiguous; NaN and infinity are refused."""
+    if not states.is_floating_point() or states.numel() == 0:
+        got = f"{states.dtype} of shape {tuple(states.shape)}"
+        raise ValueError(f"{name}: got {got}, expected a floating point tensor that is not empty")
+    largest = float(states.abs().max())  # NaN, if one is there
+    if not largest < torch.inf:
+        where = tuple(torch.nonzero(~states.isfinite())[0].tolist())
+        value = float(states[where])
+        raise ValueError(f"{name}: got {value} at index {where}, expected finite numbers")
+    enough = torch.promote_types(states.dtype, torch.float32)
+    exact = states.to(torch.float64 if largest > LARGE else enough)
+    return exact.reshape(*states.shape[:leading], -1).movedim(-1, 0).contiguous()
+
+
+def _require_same_shape(predicted: Tensor, true: Tensor) -> None:
+    if predicted.shape != true.shape:
+        raise ValueError(
+            f"true: got shape {tuple(true.shape)}, expected that of predicted, "
+            f"{tuple(predicted.shape)}"
+        )
+
+
+def _kinds(state: Shaped[Tensor, "E ..."], count: int) -> Int[Tensor, "E"]:
+    """A number for each state, equal for equal states."""
+    if len(state) != count:
+        raise ValueError(f"state: got shape {tuple(state.shape)}, expected ({count}, ...)")
+    kinds: Tensor
+    _, kinds = torch.unique(state.reshape(count, -1), dim=0, return_inverse=True)
+    return kinds
+
+
+def _equal_to(
+    state: Shaped[Tensor, "E C ..."], index: Int[Tensor, "E"], candidates: Tensor
+) -> Bool[Tensor, "E C"]:
+    if state.shape[:2] != candidates.shape[:2]:
+        expected = ", ".join(str(size) for size in candidates.shape[:2])
+        raise ValueError(f"state: got shape {tuple(state.shape)}, expected ({expected}, ...)")
+    flat = state.reshape(*state.shape[:2], -1)
+    chosen = flat[torch.arange(len(flat), device=flat.device), index.to(flat.device)]
+    return (flat == chosen[:, None]).all(-1).to(candidates.device)
+
+
+def _index(right: Int[Tensor, "E"] | int, candidates: Tensor) -> Int[Tensor, "E"]:
+    index = torch.as_tensor(right, device=candidates.device)
+    count, choices = candidates.shape[:2]
+    if index.shape not in ((), (count,)):
+        raise ValueError(f"right: got shape {tuple(index.shape)}, expected ({count},)")
+    outside = (index < 0) | (index >= choices)
+    if bool(outside.any()):
+        got = int(index[outside][0])
+        raise ValueError(f"right: got {got}, expected numbers from 0 to {choices - 1}")
+    return index.expand(count)

@@ -1,0 +1,239 @@
+"""The user's own episodes: what is read, and every way in which a file can be wrong."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from nps.errors import UserError
+from nps.worlds.custom import load_episodes
+
+LENGTHS = (4, 2, 6)
+COUNT = sum(LENGTHS)
+
+
+def episodes_of(lengths=LENGTHS, seed=0, **changes):
+    """Arrays in the layout of docs/data.md; a change of None leaves a key out."""
+    draw = np.random.default_rng(seed)
+    count = sum(lengths)
+    ends = np.zeros(count, bool)
+    ends[np.cumsum(lengths) - 1] = True
+    arrays = {
+        "obs": draw.integers(0, 256, (count, 8, 9, 3), dtype=np.uint8),
+        "action": draw.integers(0, 5, count),
+        "episode_end": ends,
+        "reward": np.zeros(count),
+    }
+    arrays.update(changes)
+    return {key: array for key, array in arrays.items() if array is not None}
+
+
+def write(path, arrays):
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(path, "w") as file:
+            for key, array in arrays.items():
+                file[key] = array
+    return path
+
+
+@pytest.fixture(params=[".npz", ".h5", ".hdf5"])
+def path(tmp_path, request):
+    return tmp_path / f"my{request.param}"
+
+
+def test_reads_what_was_written(path):
+    arrays = episodes_of()
+    found = load_episodes(write(path, arrays))
+    assert found.obs.dtype == torch.uint8
+    assert np.array_equal(found.obs.permute(0, 2, 3, 1).numpy(), arrays["obs"])
+    assert np.array_equal(found.action.numpy(), arrays["action"])
+    assert found.action.dtype == torch.int64
+    assert found.episode.tolist() == [0] * 4 + [1] * 2 + [2] * 6
+    assert (found.discrete, found.action_size) == (True, arrays["action"].max() + 1)
+
+
+def test_channels_first_floats_and_continuous_actions(path):
+    obs = np.random.default_rng(0).random((COUNT, 3, 8, 9))
+    action = np.random.default_rng(1).normal(size=(COUNT, 2))
+    found = load_episodes(write(path, episodes_of(obs=obs, action=action)))
+    torch.testing.assert_close(found.obs, torch.from_numpy(obs).float())
+    torch.testing.assert_close(found.action, torch.from_numpy(action).float())
+    assert (found.discrete, found.action_size) == (False, 2)
+
+
+def test_windows_never_cross_an_end(path):
+    found = load_episodes(write(path, episodes_of()))
+    for steps in range(1, 6):
+        expected, first = [], 0
+        for length in LENGTHS:
+            for start in range(first, first + length - steps):
+                expected.append(list(range(start, start + steps + 1)))
+            first += length
+        assert found.windows(steps).tolist() == expected
+    for steps in (0, 6):
+        with pytest.raises(UserError, match=f"steps: got {steps}, expected 1 to 5"):
+            found.windows(steps)
+
+
+def test_a_folder_is_read_in_the_order_of_names(tmp_path):
+    files = {name: episodes_of((3,), seed, episode_end=None) for seed, name in enumerate("abcdefg")}
+    files["d"] = episodes_of((2, 2), seed=9)
+    for name in "fbgdaec":
+        write(tmp_path / f"{name}.npz", files[name])
+    (tmp_path / "notes.txt").write_text("not an episode")
+    (tmp_path / ".c.npz").write_text("half-written")
+    found = load_episodes(str(tmp_path))
+    assert found.episode.bincount().tolist() == [3, 3, 3, 2, 2, 3, 3, 3]
+    expected = np.concatenate([files[name]["obs"] for name in sorted(files)])
+    assert np.array_equal(found.obs.permute(0, 2, 3, 1).numpy(), expected)
+    assert found.to("cpu").windows()[:4].tolist() == [[0, 1], [1, 2], [3, 4], [4, 5]]
+
+
+def test_channels_can_be_told(tmp_path):
+    square = write(tmp_path / "a.npz", episodes_of(obs=np.zeros((COUNT, 3, 5, 3), np.uint8)))
+    with pytest.raises(UserError, match=r"a\.npz: obs: shape \(12, 3, 5, 3\) does not tell where"):
+        load_episodes(square)
+    assert load_episodes(square, channels="first").obs.shape == (COUNT, 3, 5, 3)
+    assert load_episodes(square, channels="last").obs.shape == (COUNT, 3, 3, 5)
+    with pytest.raises(UserError, match="channels: got 'middle', expected first or last"):
+        load_episodes(square, channels="middle")
+
+
+def nan_in_row_3(*shape):
+    array = np.zeros(shape, np.float32)
+    array[3, ..., -1] = np.nan
+    return array
+
+
+def end_at(*frames, count=COUNT):
+    return np.isin(np.arange(count), frames)
+
+
+IMAGES = np.zeros((COUNT, 8, 9, 3), np.uint8)
+BROKEN = {
+    "no obs; the file has action, episode_end, reward": {"obs": None},
+    "no action; the file has": {"action": None},
+    "no episode_end; the file has": {"episode_end": None},
+    "obs: got shape (12, 8, 9), expected (N, H, W, C)": {"obs": IMAGES[..., 0]},
+    "obs: got shape (12, 8, 0, 3), expected": {"obs": IMAGES[:, :, :0]},
+    "obs: got shape (), expected": {"obs": np.uint8(1)},
+    "obs: got shape (0, 8, 9, 3), expected (N, H, W, C) or (N, C, H, W), not empty": {
+        "obs": IMAGES[:0]
+    },
+    "obs: got int64, expected uint8 or floating point": {"obs": IMAGES.astype(np.int64)},
+    "obs: got nan in row 3, expected finite numbers": {"obs": nan_in_row_3(COUNT, 8, 9, 3)},
+    "action: got nan in row 3, expected finite numbers": {"action": nan_in_row_3(COUNT, 2)},
+    "action: got inf in row 0, expected finite": {"action": np.full((COUNT, 2), 1e300)},
+    "action: got 11 rows for 12 frames of obs, expected one a frame": {
+        "action": np.zeros(COUNT - 1, int)
+    },
+    "action: got -1, expected integers from 0": {"action": np.full(COUNT, -1)},
+    "action: got int64 of shape (12, 1), expected integers (N,)": {
+        "action": np.zeros((COUNT, 1), int)
+    },
+    "action: got float64 of shape (12,), expected integers (N,)": {"action": np.zeros(COUNT)},
+    "action: got float64 of shape (12, 0), expected": {"action": np.zeros((COUNT, 0))},
+    "action: got bool of shape (12,), expected": {"action": np.zeros(COUNT, bool)},
+    "episode_end: got 13 rows for 12 frames": {"episode_end": end_at(12, count=13)},
+    "episode_end: the last frame, 11, ends no episode": {"episode_end": end_at(3, 7)},
+    "episode_end: the episode that ends with frame 8 has one frame": {
+        "episode_end": end_at(7, 8, 11)
+    },
+    "episode_end: the episode that ends with frame 0 has one frame": {"episode_end": end_at(0, 11)},
+    "episode_end: got 4, expected True or False": {"episode_end": np.full(COUNT, 4)},
+    "episode_end: got float64 of shape (12,), expected booleans": {"episode_end": np.ones(COUNT)},
+}
+
+
+def told(path, **options):
+    with pytest.raises(UserError) as error:
+        load_episodes(path, **options)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_broken_files_are_told_by_file_and_key(path, message):
+    write(path, episodes_of(**BROKEN[message]))
+    assert told(path).startswith(f"{path}: {message}")
+
+
+def test_what_a_file_has_is_told_in_one_line(path):
+    write(path, {f"{n:03}": np.zeros(1) for n in range(100)})
+    assert told(path).endswith(
+        "no obs; the file has 000, 001, 002, 003, 004, 005, 006, 007, 92 more"
+    )
+    write(path, {"two\nlines": np.zeros(1)})
+    assert told(path).endswith("no obs; the file has 'two\\nlines'")
+    write(path, {})
+    assert told(path).endswith("no obs; the file has nothing")
+
+
+DIFFERENT = {
+    "obs: rows are uint8 (3, 7, 9), those of a.npz uint8 (3, 8, 9)": {"obs": IMAGES[:, 1:]},
+    "obs: rows are float32 (3, 8, 9), those of a.npz uint8 (3, 8, 9)": {
+        "obs": IMAGES.astype(np.float32)
+    },
+    "action: rows are float32 (2,), those of a.npz int64 ()": {"action": np.zeros((COUNT, 2))},
+}
+
+
+@pytest.mark.parametrize("message", DIFFERENT)
+def test_files_of_a_folder_must_be_alike(tmp_path, message):
+    write(tmp_path / "a.npz", episodes_of())
+    write(tmp_path / "b.npz", episodes_of(**DIFFERENT[message]))
+    assert told(tmp_path) == f"{tmp_path / 'b.npz'}: {message}"
+
+
+def test_one_frame_alone_is_no_episode(tmp_path):
+    write(tmp_path / "a.npz", episodes_of((1,), episode_end=None))
+    assert "a.npz: episode_end: the episode that ends with frame 0 has one" in told(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 0.3, 0.9, 0.999])
+def test_truncated_files(path, keep):
+    write(path, episodes_of())
+    data = path.read_bytes()
+    path.write_bytes(data[: keep if isinstance(keep, int) else int(keep * len(data))])
+    assert told(path).startswith(f"{path}: ")
+
+
+def test_flipped_bytes_of_a_zip_are_seen(tmp_path):
+    path = write(tmp_path / "my.npz", episodes_of())
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 0xFF  # inside obs
+    path.write_bytes(data)
+    assert "my.npz: cannot be read (Bad CRC-32" in told(path)
+
+
+def test_no_pickle_is_read(tmp_path):
+    path = tmp_path / "my.npz"
+    np.savez(path, **episodes_of(action=np.array([print] * COUNT, object)))
+    assert "my.npz: cannot be read (Object arrays cannot be loaded" in told(path)
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "array.npy").rename(path)
+    assert told(path) == f"{path}: truncated, or not a .npz file"
+
+
+def test_a_group_in_the_place_of_an_array(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "my.h5", "w") as file:
+        file.create_group("obs")
+        file["action"] = file["episode_end"] = np.zeros(3, int)
+    assert told(tmp_path / "my.h5") == f"{tmp_path / 'my.h5'}: obs: a group, expected an array"
+
+
+def test_paths_that_are_not_there(tmp_path):
+    assert told(tmp_path / "my.npz") == f"{tmp_path / 'my.npz'}: no such file or folder"
+    assert "my.pkl: expected a folder or a file .npz, .h5, .hdf5" in told(tmp_path / "my.pkl")
+    assert "no .npz, .h5, .hdf5 file in this folder" in told(tmp_path)
+
+
+def test_hdf5_without_h5py(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    (tmp_path / "my.h5").write_bytes(b"")
+    assert "my.h5: HDF5 needs the extra: pip install" in told(tmp_path / "my.h5")
