@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from nps.perception.digits import DigitDecoder, DigitEncoder
-from nps.rules import MLPRules, RuleLayer, Trace
+from nps.rules import MLPRules, SequentialNPS, Trace
 from nps.rules.layer import Noise, StageNoise
-from nps.rules.projection import match, project
 from nps.rules.stage import Choices, pick
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ IMAGE, OPERATION = 0, 1
 """The slots."""
 
 
-class OperandNPS(RuleLayer):
+class OperandNPS(SequentialNPS):
     r"""Algorithm 1 with the roles of the appendix, one stage.
 
     .. math::
@@ -48,6 +47,8 @@ class OperandNPS(RuleLayer):
 
     Shapes: slots (..., M, D) -> (..., D).
     """
+
+    algorithm = None  # the fused stage has Algorithm 1's roles
 
     def __init__(
         self,
@@ -72,9 +73,6 @@ class OperandNPS(RuleLayer):
             self_context=self_context,
         )
 
-    def _choices(self, m: int) -> list[tuple[int, ...]]:
-        return [(m * len(self.rules),), (1, m)]
-
     def _stage(
         self,
         slots: Tensor,
@@ -85,31 +83,11 @@ class OperandNPS(RuleLayer):
     ) -> tuple[Tensor, Choices]:
         if slot_mask is not None:
             raise ValueError("slot_mask: got one, expected none: the result is not a slot's")
-        m, n = features.shape[-2], len(self.rules)
-        pair_noise, operand_noise = noise.choices
-        queries, keys = project(features, self.select.query, self.bind.key)
-
-        # Step 2: one (slot, rule) pair among M·N.
-        scores = match(queries, self.select.key(embedding))
-        allowed = self._pairs_allowed(None)
-        pair = self._choose(
-            self._drop(scores, noise.drop).flatten(-2),
-            None if allowed is None else allowed.expand_as(scores).flatten(-2),
-            pair_noise,
-        ).unflatten(-1, (m, n))
-        asking, rule = pair.sum(-1).unsqueeze(-2), pair.sum(-2)
-
-        # Step 3: the slot that the rule is for.
-        operand_scores = match(self.bind.query(pick(asking, features)), keys)
-        allowed = self._context_allowed(None, m, slots.device)
-        if allowed is not None:  # the asking slot's row
-            allowed = ((asking.detach() > 0).mT & allowed).any(-2, keepdim=True)
-        operand = self._choose(operand_scores, allowed, operand_noise)
-
-        # Step 4: the rule reads that slot alone.
+        asking, rule, _, operand, *scores = self._found(features, embedding, None, noise)
+        # Step 4: the rule reads the slot of step 3 alone.
         slot = pick(operand, slots).squeeze(-2)
-        choices = Choices(operand.squeeze(-2), rule.unsqueeze(-2), asking, scores, operand_scores)
-        return slot + self.action(slot, rule), choices
+        roles = (operand.squeeze(-2), rule.unsqueeze(-2), asking.unsqueeze(-2))
+        return slot + self.action(slot, rule), Choices(*roles, *scores)
 
     def action(
         self, slot: Float[Tensor, "*batch D"], rule: Float[Tensor, "*batch N"]

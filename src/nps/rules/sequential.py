@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from torch import Tensor
 
 from nps.rules import fused
 from nps.rules.layer import RuleLayer, StageNoise
 from nps.rules.projection import match, project
 from nps.rules.stage import Choices, pick, residual
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class Found(NamedTuple):
+    """What steps 2 and 3 chose, one-hot, and the scores behind it."""
+
+    primary: Float[Tensor, "*batch M"]
+    rule: Float[Tensor, "*batch N"]
+    own: Float[Tensor, "*batch 1 F"]
+    """The primary slot's features."""
+    context: Float[Tensor, "*batch 1 M"]
+    scores: Float[Tensor, "*batch M N"]
+    context_scores: Float[Tensor, "*batch 1 M"]
 
 
 class SequentialNPS(RuleLayer):
@@ -47,7 +64,7 @@ class SequentialNPS(RuleLayer):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
-    algorithm = fused.sequential
+    algorithm: fused.Algorithm | None = fused.sequential
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m * len(self.rules),), (1, m)]
@@ -61,6 +78,19 @@ class SequentialNPS(RuleLayer):
         noise: StageNoise,
     ) -> tuple[Tensor, Choices]:
         events = self.rules.event_dims
+        primary, rule, own, context, *scores = self._found(features, embedding, slot_mask, noise)
+
+        # Step 4: the chosen rule reads both slots and changes the primary slot alone.
+        at_primary = primary.unsqueeze(-2)
+        acting = own if features is slots else pick(at_primary, slots, events)
+        update = self._act(acting, pick(context, slots, events), rule.unsqueeze(-2))
+        slots = residual(slots, primary, update, events)
+        return slots, Choices(primary, rule.unsqueeze(-2), context, *scores)
+
+    def _found(
+        self, features: Tensor, embedding: Tensor, slot_mask: Tensor | None, noise: StageNoise
+    ) -> Found:
+        """Steps 2 and 3."""
         m, n = features.shape[-2], len(self.rules)
         pair_noise, context_noise = noise.choices
         queries, keys = project(features, self.select.query, self.bind.key)
@@ -76,16 +106,10 @@ class SequentialNPS(RuleLayer):
         primary, rule = pair.sum(-1), pair.sum(-2)
 
         # Step 3: one context for the primary slot.
-        at_primary = primary.unsqueeze(-2)
-        own = pick(at_primary, features)
+        own = pick(primary.unsqueeze(-2), features)
         context_scores = match(self.bind.query(own), keys)
-        allowed = self._context_allowed(slot_mask, m, slots.device)
+        allowed = self._context_allowed(slot_mask, m, features.device)
         if allowed is not None:  # the primary slot's row
             allowed = ((primary.detach() > 0).unsqueeze(-1) & allowed).any(-2, keepdim=True)
         context = self._choose(context_scores, allowed, context_noise)
-
-        # Step 4: the chosen rule reads both slots and changes the primary slot alone.
-        acting = own if features is slots else pick(at_primary, slots, events)
-        update = self._act(acting, pick(context, slots, events), rule.unsqueeze(-2))
-        slots = residual(slots, primary, update, events)
-        return slots, Choices(primary, rule.unsqueeze(-2), context, scores, context_scores)
+        return Found(primary, rule, own, context, scores, context_scores)
