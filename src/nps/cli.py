@@ -27,7 +27,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps table RESULTS        the results table of a folder of runs
   nps presets              the presets there are
   nps bench                time the layers against GNN and attention, and against the machine
-  nps data mnist           find or fetch the files an experiment needs
+  nps data mnist | atari   find, fetch or make the files an experiment needs
 
   nps COMMAND --help       flags and examples
 

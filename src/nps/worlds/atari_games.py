@@ -1,0 +1,79 @@
+"""The five Atari games (paper, section 4.3 and appendix "Atari"), and how each becomes data.
+
+As C-SWM prepared Pong and Space Invaders: an episode is a warm-up of random actions, a step without
+one, then ten random actions; of the screen some rows are kept, from side to side, and shrunk to
+50 × 50. The paper says nothing of the other three games: their rows and warm-ups are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Name = Literal["pong", "space_invaders", "freeway", "breakout", "qbert"]
+
+STEPS = 10
+FRAMES = STEPS + 2
+"""An observation is two pictures: before the first action, the warm-up's last and the next."""
+SIDE = 50
+FRAMESKIP = 4
+
+
+@dataclass(frozen=True)
+class Game:
+    """Its preparation. Actions are the game's minimal set, in the emulator's order."""
+
+    rows: tuple[int, int]
+    """First and last (exclusive) row kept of the screen's 210."""
+    warm_up: int
+    """Random actions before the episode."""
+    actions: tuple[str, ...]
+
+
+GAMES: dict[Name, Game] = {
+    "pong": Game((35, 190), 58, ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")),
+    "space_invaders": Game(
+        (30, 200), 50, ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")
+    ),
+    "freeway": Game((20, 195), 50, ("NOOP", "UP", "DOWN")),
+    "breakout": Game((30, 196), 50, ("NOOP", "FIRE", "RIGHT", "LEFT")),
+    "qbert": Game((13, 190), 50, ("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN")),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user may ask for. The defaults are the paper's."""
+
+    train: int = 1000
+    """Episodes to train with."""
+    test: int = 100
+    """Episodes to evaluate on."""
+    seed: int = 0
+    """Below 2^32. An episode's actions follow from it, the set and the number in the set."""
+
+    def __post_init__(self) -> None:
+        for name, count in (("train", self.train), ("test", self.test)):
+            if count < 1:
+                raise ValueError(f"{name}: got {count}, expected at least 1 episode")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed: got {self.seed}, expected 0 to {2**32 - 1}")
+
+
+def described(name: Name, settings: Settings) -> dict[str, Any]:
+    """All that decides what is in a file, as it stands there."""
+    game = GAMES[name]
+    return {
+        "game": name,
+        "train": settings.train,
+        "test": settings.test,
+        "seed": settings.seed,
+        "steps": STEPS,
+        "warm_up": game.warm_up,
+        "rows": list(game.rows),
+        "size": [SIDE, SIDE],
+        "resize": "lanczos",
+        "frameskip": FRAMESKIP,
+        "repeat_action_probability": 0.0,
+        "actions": list(game.actions),
+    }

@@ -1,0 +1,190 @@
+"""Atari episodes, played at random in ale-py's emulator by several processes.
+
+The emulator runs as in C-SWM's `PongDeterministic-v4`: an action holds for four frames and is never
+repeated by chance, so an episode is a function of its actions, and these of (seed, set, number):
+the result is the same whoever plays it. Needs no torch, for processes that begin quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from multiprocessing import get_context, parent_process
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nps.errors import RunFailed, UserError
+from nps.worlds.atari_games import FRAMES, FRAMESKIP, GAMES, SIDE, STEPS, Name, Settings
+from nps.worlds.lanczos import shrink
+
+if TYPE_CHECKING:
+    from jaxtyping import UInt8
+    from numpy import ndarray
+
+SETS = ("train", "test")
+TOGETHER = 10
+"""Episodes that a process plays before it hands them over."""
+
+
+class Played(NamedTuple):
+    """E episodes: pictures, and what was done between them from the second on."""
+
+    frames: UInt8[ndarray, "E 12 3 50 50"]
+    actions: UInt8[ndarray, "E 10"]
+
+
+class Part(NamedTuple):
+    """Successive episodes of a set."""
+
+    game: Name
+    seed: int
+    which: int
+    first: int
+    length: int
+
+
+def play_all(
+    game: Name,
+    settings: Settings,
+    workers: int = 0,
+    advance: Callable[[int], None] = lambda done: None,
+) -> dict[str, Played]:
+    """Play both sets; the same episodes for any number of workers.
+
+    Args:
+        game: one of `GAMES`.
+        settings: how many episodes, and the seed.
+        workers: processes that play; with 0 it is this one.
+        advance: called with the number of episodes so far.
+    """
+    counts = {"train": settings.train, "test": settings.test}
+    played = {
+        name: Played(
+            np.empty((count, FRAMES, 3, SIDE, SIDE), np.uint8), np.empty((count, STEPS), np.uint8)
+        )
+        for name, count in counts.items()
+    }
+    parts = [
+        Part(game, settings.seed, number, first, min(TOGETHER, counts[name] - first))
+        for number, name in enumerate(SETS)
+        for first in range(0, counts[name], TOGETHER)
+    ]
+    done = 0
+    with closing(_played(parts, workers)) as results:
+        for part, result in zip(parts, results, strict=True):
+            rows = slice(part.first, part.first + part.length)
+            for target, source in zip(played[SETS[part.which]], result, strict=True):
+                target[rows] = source
+            done += part.length
+            advance(done)
+    return played
+
+
+def _played(parts: list[Part], workers: int) -> Generator[Played]:
+    if workers == 0:
+        yield from map(play_part, parts)
+        return
+    pool = ProcessPoolExecutor(min(workers, len(parts)), get_context("spawn"), _end_with_the_parent)
+    try:
+        with _inherited_by_workers():
+            results = pool.map(play_part, parts)
+        yield from results
+    except BrokenProcessPool:
+        raise RunFailed("a process that played Atari died, perhaps of memory") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def play_part(part: Part) -> Played:
+    emulator = Emulator(part.game)
+    episodes = [
+        play(emulator, part.game, (part.seed, part.which, number))
+        for number in range(part.first, part.first + part.length)
+    ]
+    return Played(*map(np.stack, zip(*episodes, strict=True)))
+
+
+def play(emulator: Emulator, game: Name, key: tuple[int, int, int]) -> Played:
+    """The episode of (seed, set, number); if the game ends in it, it is drawn anew."""
+    (top, bottom), warm_up = GAMES[game].rows, GAMES[game].warm_up
+    draw = np.random.default_rng(key)
+    while True:
+        actions = draw.integers(len(GAMES[game].actions), size=warm_up + STEPS, dtype=np.uint8)
+        emulator.reset()
+        for action in actions[:warm_up]:
+            emulator.act(action)
+        screens = [emulator.screen()]
+        for action in (0, *actions[warm_up:]):
+            emulator.act(action)
+            screens.append(emulator.screen())
+        if not emulator.over():
+            seen = np.stack(screens)[:, top:bottom]
+            return Played(shrink(seen, SIDE, SIDE), actions[warm_up:])
+
+
+class Emulator:
+    """ALE with a game in it. None is kept for later: ALE complains of one at exit."""
+
+    def __init__(self, game: Name) -> None:
+        try:
+            import ale_py
+            from ale_py.roms import get_rom_path
+        except ImportError:
+            raise UserError(
+                "Atari games need the extra: pip install neural-production-systems[atari]"
+            ) from None
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
+        self._ale = ale_py.ALEInterface()
+        self._ale.setInt("random_seed", 0)
+        self._ale.setFloat("repeat_action_probability", 0.0)
+        self._ale.loadROM(os.fspath(get_rom_path(game) or game))
+        self._actions = self._ale.getMinimalActionSet()
+        self.reset, self.over = self._ale.reset_game, self._ale.game_over
+        self.screen = self._ale.getScreenRGB
+        names = tuple(action.name for action in self._actions)
+        if names != GAMES[game].actions:
+            raise RunFailed(f"{game}: this ale-py has the actions {', '.join(names)}")
+
+    def act(self, action: int) -> None:
+        for _ in range(FRAMESKIP):
+            self._ale.act(self._actions[action])
+
+
+def version() -> str:
+    from importlib.metadata import version
+
+    return version("ale-py")
+
+
+@contextmanager
+def _inherited_by_workers() -> Iterator[None]:
+    """One thread each, as numpy asks on import; no Ctrl-C, which a terminal sends to all."""
+    threads = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if threads is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = threads
+
+
+def _end_with_the_parent() -> None:
+    """A worker would wait for work for ever, were its parent killed."""
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
