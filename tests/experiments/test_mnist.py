@@ -309,8 +309,9 @@ def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
     quick = {"mnist-fifth": TINY, "mnist-balanced": TINY}
     tiny = dataclasses.replace(EXPERIMENTS["mnist"], quick=quick)
     monkeypatch.setitem(EXPERIMENTS, "mnist", tiny)
-    args = ["run", "mnist", "--quick", "--out", str(tmp_path)]
-    printed, _ = call(*args)
+    args = ["run", "mnist", "--out", str(tmp_path)]
+    printed, told = call(*args)
+    assert "on a CPU this is the short version" in told
     assert "An all-black picture" in printed
     assert "translate up" in printed
     saved = Run(tmp_path / "mnist-fifth/seed-0").read()["config"]

@@ -13,6 +13,7 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
+    Precision,
     about,
     find_device,
     positional,
@@ -32,11 +33,16 @@ class RunArgs:
     workers: int = 0
     """Presets at the same time (default: one a core, or a GPU)."""
     quick: bool = False
-    """The short version: fewer presets, some with fewer epochs, a few minutes on two cores."""
+    """The short version: fewer presets, some with fewer epochs, a few minutes on two cores. On a
+    CPU, experiments that would take hours do this by themselves."""
+    full: bool = False
+    """The whole schedule, on a CPU too."""
     presets: tuple[str, ...] = ()
     """Only these presets (default: all of the experiment)."""
     device: Device = "cpu"
     """Where to train: cpu or cuda."""
+    precision: Precision = "float32"
+    """float32 is exact; tf32 and bf16 are faster."""
     data: DataFolder = None
 
 
@@ -48,6 +54,7 @@ def run(args: Sequence[str]) -> None:
     Examples:
       nps run arithmetic --quick
       nps run arithmetic --seeds 10 --out runs/arithmetic
+      nps run mnist --seeds 10 --device cuda --precision bf16
     """
     from nps.experiments import evaluate, find_experiment
     from nps.jobs.processes import default_workers, run_jobs
@@ -58,6 +65,12 @@ def run(args: Sequence[str]) -> None:
     use_data(options.data)
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
     require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 1")
+    require(not (options.quick and options.full), "--quick, --full: expected one of the two")
+    chosen_have_one = set(options.presets) <= set(experiment.quick)
+    unsaid = options.device == "cpu" and not (options.quick or options.full)
+    if experiment.heavy and unsaid and chosen_have_one:
+        say("on a CPU this is the short version; the whole schedule: --device cuda, or --full")
+        options = dataclasses.replace(options, quick=True)
     chosen = options.presets or tuple(experiment.quick if options.quick else experiment.presets)
     for preset in chosen:
         if preset not in experiment.presets:
@@ -77,7 +90,9 @@ def run(args: Sequence[str]) -> None:
     report.show(Console())
     print(f"\nReport with figures: {page}")
     if options.quick:
-        print(f"This was the short version. All presets, ten seeds: nps run {name} --seeds 10")
+        where = " --device cuda" if experiment.heavy else ""
+        whole = f"nps run {name} --seeds 10{where}"
+        print(f"This was the short version. All presets, ten seeds: {whole}")
 
 
 def _plan(
@@ -103,6 +118,10 @@ def _plan(
         if all(r.complete(identity(experiment.name, name, s, config)) for s, r in seeds.items()):
             continue
         folder = out / name if options.seeds > 1 else seeds[0].folder
-        how: dict[str, Any] = {"seeds": options.seeds, "device": options.device}
+        how: dict[str, Any] = {
+            "seeds": options.seeds,
+            "device": options.device,
+            "precision": options.precision,
+        }
         waves[preset.after is not None].append(job_of(experiment, name, config, folder, **how))
     return waves, folders

@@ -14,6 +14,8 @@ import tyro
 from nps.errors import UserError
 
 Device = Literal["cpu", "cuda"]
+Precision = Literal["float32", "tf32", "bf16"]
+"""As in nps.training.precision, which needs torch."""
 DataFolder = Annotated[
     Path | None,
     tyro.conf.arg(help="Folder that holds the data files (else NPS_DATA, the cache, the web)."),

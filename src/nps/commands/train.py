@@ -13,6 +13,7 @@ import tyro
 from nps.commands.shared import (
     DataFolder,
     Device,
+    Precision,
     about,
     field,
     find_device,
@@ -65,8 +66,6 @@ def train(args: Sequence[str]) -> None:
 
 def _train_args(kind: type[Any], preset: Any) -> type[Any]:
     """The flags of `nps train`: how to run, and every field of the config."""
-    from nps.training.precision import Precision
-
     fields: list[Any] = [
         ("out", Path, field("Run folder; with --seeds the folder of the runs.")),
         (

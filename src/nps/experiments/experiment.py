@@ -55,6 +55,8 @@ class Experiment:
     """Torch threads that suit its sizes on a CPU; None leaves torch's default."""
     quick: Mapping[str, Mapping[str, Any]]
     """Presets of the short version, each with the fields it changes."""
+    heavy: bool = False
+    """On a CPU the short version is what `nps run` does unless told otherwise."""
     look: Look | None = None
     """What `nps inspect` shows of its runs."""
     compare: Callable[[Any, Any, Any], dict[str, Any]] | None = None

@@ -378,4 +378,5 @@ EXPERIMENT = Experiment(
     compare=MnistTask.compare,
     threads=None,
     quick=dict.fromkeys(("mnist-balanced", "mnist-mlp"), QUICK),
+    heavy=True,
 )

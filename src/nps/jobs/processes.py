@@ -58,11 +58,13 @@ def job_of(
     seed: int = 0,
     seeds: int = 1,
     device: str = "cpu",
+    precision: str = "float32",
 ) -> Job:
     """The command that trains a preset with a config of its own, one seed or a stack."""
     usual, wanted = to_json(experiment.presets[preset].config), to_json(config)
     flags = [_flag(name, value) for name, value in wanted.items() if value != usual[name]]
-    arguments = (preset, *flags, f"--seed={seed}", f"--device={device}")
+    how = [] if precision == "float32" else [f"--precision={precision}"]
+    arguments = (preset, *flags, f"--seed={seed}", f"--device={device}", *how)
     return Job(folder, arguments, config.epochs, seeds)
 
 

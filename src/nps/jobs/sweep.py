@@ -88,9 +88,9 @@ class Sweep:
     def jobs(self, todo: Sequence[Member], device: str) -> list[Job]:
         """One command a run; on a GPU one a point, whose seeds train as a stack."""
 
-        def job(member: Member, folder: Path, **which: int) -> Job:
-            config = member.point.config
-            return job_of(self.experiment, self.preset, config, folder, device=device, **which)
+        def job(member: Member, folder: Path, *, seed: int = 0, seeds: int = 1) -> Job:
+            where: dict[str, Any] = {"device": device, "seed": seed, "seeds": seeds}
+            return job_of(self.experiment, self.preset, member.point.config, folder, **where)
 
         if device == "cpu" or self.seeds == 1:
             return [job(member, member.run.folder, seed=member.seed) for member in todo]
