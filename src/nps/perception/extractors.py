@@ -1,0 +1,119 @@
+"""C-SWM's way from an image to slots: a convolutional extractor and a shared encoder.
+
+The extractor gives a map in [0, 1] for each slot, the encoder makes a slot of a map. Kipf et al.,
+"Contrastive Learning of Structured World Models" (2020), is the model of the paper's section 4.3,
+where NPS takes the place of its GNN.
+
+Batch normalisation is C-SWM's and torch's own: a training step normalises with the statistics of
+its batch and moves running ones along, evaluation uses these. They are buffers, one set a seed in a
+stack, changed in place by a captured step like the weights, and saved with them. With several
+processes each normalises its share of the batch, and the first one's statistics are saved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+Extractor = Literal["small", "medium", "large"]
+SHRINKS = {"small": 10, "medium": 5, "large": 1}
+"""How much smaller a map is than the image."""
+
+
+class Conv(nn.Conv2d):
+    """torch's convolution, initialised as C-SWM does.
+
+    Where windows neither overlap nor leave the image, it is one product of patches and weights,
+    which for a stack of seeds is much faster than a convolution in groups.
+    """
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.weight)
+        assert self.bias is not None
+        nn.init.zeros_(self.bias)
+
+    def forward(self, image: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out H2 W2"]:
+        side = self.kernel_size[0]
+        if self.stride[0] != side or self.padding != (0, 0):
+            return super().forward(image)
+        assert self.bias is not None
+        patches = image.unfold(2, side, side).unfold(3, side, side).permute(0, 2, 3, 1, 4, 5)
+        product = nn.functional.linear(patches.flatten(3), self.weight.flatten(1), self.bias)
+        return product.permute(0, 3, 1, 2)
+
+
+def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequential:
+    """The layers from an image to the maps of all slots, channels first."""
+    if kind == "small":  # 2D shapes
+        layers = [Conv(channels, width, 10, stride=10), nn.BatchNorm2d(width), nn.ReLU()]
+        return nn.Sequential(*layers, Conv(width, slots, 1), nn.Sigmoid())
+    if kind == "medium":  # Atari, three bodies, and Ke et al.'s blocks
+        layers = [Conv(channels, width, 9, padding=4), nn.BatchNorm2d(width), nn.LeakyReLU()]
+        return nn.Sequential(*layers, Conv(width, slots, 5, stride=5), nn.Sigmoid())
+    layers = []  # large: 3D cubes
+    for size_in in (channels, width, width):
+        layers += [Conv(size_in, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+    return nn.Sequential(*layers, Conv(width, slots, 3, padding=1), nn.Sigmoid())
+
+
+class ObjectEncoder(nn.Module):
+    """Images to slots.
+
+    Args:
+        kind: C-SWM's "small", "medium" or "large" extractor.
+        slots: M, number of slots.
+        slot_dim: D, size of a slot.
+        channels: C of the images.
+        size: side of the images in pixels.
+        hidden_dim: width of the encoder; the extractor has a sixteenth of it (C-SWM: 512).
+
+    Shapes: images (B, size, size, C), bytes or numbers from 0 to 1 -> (B, M, D).
+    """
+
+    def __init__(
+        self,
+        kind: Extractor,
+        slots: int,
+        slot_dim: int,
+        *,
+        channels: int = 3,
+        size: int = 50,
+        hidden_dim: int = 512,
+    ) -> None:
+        super().__init__()
+        if kind not in get_args(Extractor):
+            raise ValueError(f"kind: got {kind!r}, expected one of {', '.join(SHRINKS)}")
+        if size % SHRINKS[kind] or size < 1:
+            raise ValueError(f"size: got {size}, expected a multiple of {SHRINKS[kind]} ({kind})")
+        if hidden_dim < 16:
+            raise ValueError(f"hidden_dim: got {hidden_dim}, expected at least 16")
+        self.channels, self.size = channels, size
+        self.extractor = extractor(kind, channels, slots, hidden_dim // 16)
+        self.encoder = nn.Sequential(
+            nn.Linear((size // SHRINKS[kind]) ** 2, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, hidden_dim),
+            nn.LayerNorm(hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, slot_dim),
+        )
+
+    def maps(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M h w"]:
+        """What each slot's encoder is shown."""
+        expected = (self.size, self.size, self.channels)
+        if images.dim() != 4 or tuple(images.shape[1:]) != expected:
+            sizes = ", ".join(map(str, expected))
+            raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
+        if images.dtype == torch.uint8:
+            images = images / 255.0
+        maps: Tensor = self.extractor(images.permute(0, 3, 1, 2))
+        return maps
+
+    def forward(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
+        slots: Tensor = self.encoder(self.maps(images).flatten(2))
+        return slots
