@@ -27,7 +27,10 @@ Selection = Literal["linear", "mlp", "per-slot"]
 
 
 class Transition(nn.Module, ABC):
-    """Slots (..., M, D) and actions (..., M, A) to the slots of the next moment."""
+    """Slots (..., M, D) and actions (..., M, A) to the slots of the next moment.
+
+    Noise is of training alone; in evaluation it is not looked at.
+    """
 
     def noise_size(self, slots: int) -> int:
         """Uniform numbers that a training call uses for each example."""
@@ -69,7 +72,9 @@ class RuleTransition(Transition):
         action: Float[Tensor, "*batch M A"],
         noise: Float[Tensor, "*batch noise"] | None = None,
     ) -> Float[Tensor, "*batch M D"]:
-        if noise is not None:
+        if not self.training:
+            noise = None
+        elif noise is not None:
             noise = noise.unflatten(-1, self.layer.noise_shape(slots=slots.shape[-2]))
         together = torch.cat([slots, action], -1)
         new: Tensor = self.layer(together, selection=self.features, noise=noise)

@@ -34,14 +34,13 @@ class Conv(nn.Conv2d):
 
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
-        assert self.bias is not None
-        nn.init.zeros_(self.bias)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, image: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out H2 W2"]:
         side = self.kernel_size[0]
         if self.stride[0] != side or self.padding != (0, 0):
             return super().forward(image)
-        assert self.bias is not None
         patches = image.unfold(2, side, side).unfold(3, side, side).permute(0, 2, 3, 1, 4, 5)
         product = nn.functional.linear(patches.flatten(3), self.weight.flatten(1), self.bias)
         return product.permute(0, 3, 1, 2)
@@ -50,15 +49,25 @@ class Conv(nn.Conv2d):
 def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequential:
     """The layers from an image to the maps of all slots, channels first."""
     if kind == "small":  # 2D shapes
-        layers = [Conv(channels, width, 10, stride=10), nn.BatchNorm2d(width), nn.ReLU()]
+        layers = [*normalised(channels, width, 10, stride=10), nn.ReLU()]
         return nn.Sequential(*layers, Conv(width, slots, 1), nn.Sigmoid())
     if kind == "medium":  # Atari, three bodies, and Ke et al.'s blocks
-        layers = [Conv(channels, width, 9, padding=4), nn.BatchNorm2d(width), nn.LeakyReLU()]
+        layers = [*normalised(channels, width, 9, padding=4), nn.LeakyReLU()]
         return nn.Sequential(*layers, Conv(width, slots, 5, stride=5), nn.Sigmoid())
     layers = []  # large: 3D cubes
     for size_in in (channels, width, width):
-        layers += [Conv(size_in, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+        layers += [*normalised(size_in, width, 3, padding=1), nn.ReLU()]
     return nn.Sequential(*layers, Conv(width, slots, 3, padding=1), nn.Sigmoid())
+
+
+def normalised(size_in: int, size_out: int, kernel: int, **options: int) -> list[nn.Module]:
+    """A convolution, without the bias that C-SWM has, and batch normalisation.
+
+    The mean that is taken off takes any bias with it: its gradient is rounding alone, of which Adam
+    makes steps as large as any other's.
+    """
+    conv = Conv(size_in, size_out, kernel, bias=False, **options)  # type: ignore[arg-type]
+    return [conv, nn.BatchNorm2d(size_out)]
 
 
 class ObjectEncoder(nn.Module):
@@ -70,7 +79,8 @@ class ObjectEncoder(nn.Module):
         slot_dim: D, size of a slot.
         channels: C of the images.
         size: side of the images in pixels.
-        hidden_dim: width of the encoder; the extractor has a sixteenth of it (C-SWM: 512).
+        hidden_dim: width of the encoder (C-SWM: 512).
+        width: channels of the extractor (C-SWM: a sixteenth of the encoder's width).
 
     Shapes: images (B, size, size, C), bytes or numbers from 0 to 1 -> (B, M, D).
     """
@@ -84,16 +94,15 @@ class ObjectEncoder(nn.Module):
         channels: int = 3,
         size: int = 50,
         hidden_dim: int = 512,
+        width: int = 32,
     ) -> None:
         super().__init__()
         if kind not in get_args(Extractor):
             raise ValueError(f"kind: got {kind!r}, expected one of {', '.join(SHRINKS)}")
         if size % SHRINKS[kind] or size < 1:
             raise ValueError(f"size: got {size}, expected a multiple of {SHRINKS[kind]} ({kind})")
-        if hidden_dim < 16:
-            raise ValueError(f"hidden_dim: got {hidden_dim}, expected at least 16")
         self.channels, self.size = channels, size
-        self.extractor = extractor(kind, channels, slots, hidden_dim // 16)
+        self.extractor = extractor(kind, channels, slots, width)
         self.encoder = nn.Sequential(
             nn.Linear((size // SHRINKS[kind]) ** 2, hidden_dim),
             nn.ReLU(),
