@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nps.models.transitions import Transition
 from nps.rules.check import require_choice, require_int
+from nps.rules.projection import exact
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -51,6 +52,8 @@ class Actions(nn.Module):
 class WorldModel(nn.Module):
     """Encoder and transition.
 
+    Slots are float32 at least, under autocast too: energies are small differences between them.
+
     Args:
         encoder: images (B, H, W, C) -> slots (B, M, D).
         transition: slots and the actions of `actions` -> slots.
@@ -67,8 +70,7 @@ class WorldModel(nn.Module):
         return self.transition.noise_size(self.actions.slots)
 
     def encode(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
-        slots: Tensor = self.encoder(images)
-        return slots
+        return exact(self.encoder(images))
 
     def predict(
         self,
