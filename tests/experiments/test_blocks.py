@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from nps import cli
-from nps.experiments import EXPERIMENTS, blocks, load_task
+from nps.experiments import EXPERIMENTS, blocks, blocks_look, load_task
 from nps.experiments.blocks import PRESETS, BlocksTask, Config
 from nps.models.contrastive import DRAWS
+from nps.models.world_model import Actions
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.loop import Settings, train
 from nps.training.run import Run
 from nps.training.task import Batch
-from nps.worlds.blocks import MODES, State, render, step
+from nps.worlds.blocks import MODES, Outcome, State, render, step
 
 CPU = torch.device("cpu")
 TINY = {
@@ -162,6 +163,21 @@ def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
     assert "moves_invalid" not in tested
 
 
+def test_the_slot_that_answers_to_a_block(monkeypatch):
+    """Whoever knows the rules changes the slot of the block that moves, and no other."""
+    for module in (blocks, blocks_look):
+        monkeypatch.setattr(module, "render", numbers)
+    task, model = task_of(mode="fixed-palette", test_episodes=100), Knows()
+    model.actions = Actions(25, 5, "copied")
+    table = blocks_look.answers(task, model)
+    free = task.sets["test"].outcome[:, 0] == Outcome.FREE
+    assert table.sum() == free.sum() == table.diagonal().sum()
+    assert [block.rows[0][0] for block in blocks_look.look(task, model, None)] == [
+        "block 0",
+        "right",
+    ]
+
+
 def test_the_identity_is_its_own_floor():
     task = task_of(transition="identity", slot_dim=4, test_episodes=60)
     tested = task.test(task.make_model(0).eval())
@@ -207,6 +223,7 @@ def test_two_steps_through_the_command_line(tmp_path):
         assert json.loads((folder / "metrics.jsonl").read_text())["step"] == 2
         _, model = load_task(folder)
         assert not model.training
+        assert "slot 4" in call("inspect", str(folder))
     page = call("table", str(tmp_path))
     assert "| 2D shapes: C-SWM" in page
     assert "| Fixed palette: NPS" in page

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from nps.experiments import blocks_report
-from nps.experiments.experiment import Experiment, Preset
+from nps.experiments.blocks_look import look
+from nps.experiments.experiment import Experiment, Look, Preset
 from nps.metrics.ranking import hits_and_mrr, nearest_outcome, ranks, report, share_by_kind
 from nps.models.contrastive import (
     DRAWS,
@@ -364,6 +365,7 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     make_task=BlocksTask,
     write_report=blocks_report.write_report,
+    look=Look(look),
     threads=None,
     quick=dict.fromkeys(("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-gnn"), QUICK),
 )
