@@ -47,7 +47,9 @@ def test_a_slot_sees_its_own_map_alone():
     assert changed.tolist() == [[False, True, False]] * 2
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [(10, 10, 0), (1, 1, 0), (3, 1, 1)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(10, 10, 0), (1, 1, 0), (3, 1, 1), (9, 1, 4)]
+)
 def test_convolutions_are_torch_s(kernel, stride, padding):
     image = numbers(2, 3, 20, 20)
     for bias in (True, False):
@@ -55,7 +57,8 @@ def test_convolutions_are_torch_s(kernel, stride, padding):
         if bias:
             torch.nn.init.normal_(conv.bias)
         expected = F.conv2d(image, conv.weight, conv.bias, stride, padding)
-        torch.testing.assert_close(conv(image), expected)
+        ours = conv(image.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        torch.testing.assert_close(ours, expected)
 
 
 def test_bytes_are_numbers_from_0_to_1():
@@ -92,6 +95,24 @@ def test_a_stack_normalises_each_seed_by_itself(kind):
         assert saved["extractor.1.num_batches_tracked"] == 2
         with torch.no_grad():
             torch.testing.assert_close(stacked[s], model.eval()(both[s]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_cuda_as_on_the_cpu(kind):
+    """Where a stack's convolutions run in kernels of their own: slots and gradients."""
+    images, results = numbers(8, 50, 50, 3), []
+    for device in ("cpu", "cuda"):
+        models = []
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            models.append(ObjectEncoder(kind, 5, 3).to(device))
+        stack, both = Stack(models), torch.stack([images, images.square()]).to(device)
+        slots = stack.each(lambda model, x: model(x), both)
+        gradient = stack.gradient(slots.square().mean((1, 2, 3)))
+        results.append([slots.detach().cpu(), gradient.cpu()])
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours - theirs).norm() / theirs.norm() < 1e-3
 
 
 def test_bad_input():

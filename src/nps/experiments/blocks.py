@@ -217,7 +217,8 @@ class BlocksTask:
         """C-SWM's ranking with its floors, `<number>_<steps>`, and what each kind of move gets."""
         data = self.sets["test"]
         states = self.encoded(model, data, range(self.config.test_steps + 1))
-        rolled = model.rollout(states[:, 0], data.action)
+        parts = (x.split(IMAGES_AT_ONCE) for x in (states[:, 0], data.action))
+        rolled = torch.cat([model.rollout(*part) for part in zip(*parts, strict=True)])
         numbers = report(rolled, states, self.horizons, state=truth(data))
         metrics = {
             f"{name}_{step}": value for step, of in numbers.items() for name, value in of.items()

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nps.perception.convolution import convolve
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -26,28 +29,30 @@ SHRINKS = {"small": 10, "medium": 5, "large": 1}
 
 
 class Conv(nn.Conv2d):
-    """torch's convolution, initialised as C-SWM does.
-
-    Where windows neither overlap nor leave the image, it is one product of patches and weights,
-    which for a stack of seeds is much faster than a convolution in groups.
-    """
+    """torch's convolution with the channels last, initialised as C-SWM does."""
 
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, image: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out H2 W2"]:
-        side = self.kernel_size[0]
-        if self.stride[0] != side or self.padding != (0, 0):
-            return super().forward(image)
-        patches = image.unfold(2, side, side).unfold(3, side, side).permute(0, 2, 3, 1, 4, 5)
-        product = nn.functional.linear(patches.flatten(3), self.weight.flatten(1), self.bias)
-        return product.permute(0, 3, 1, 2)
+    def forward(self, image: Float[Tensor, "B H H C"]) -> Float[Tensor, "B H2 H2 out"]:
+        bias = self.weight.new_zeros(self.out_channels) if self.bias is None else self.bias
+        around = int(self.padding[0])
+        if around:  # with zeros, where `convolve` would replicate the border
+            image = F.pad(image, (0, 0, around, around, around, around))
+        return convolve(image, self.weight[None, None], bias, stride=self.stride[0])
+
+
+class Norm(nn.BatchNorm2d):
+    """torch's batch normalisation with the channels last."""
+
+    def forward(self, image: Float[Tensor, "B H W C"]) -> Float[Tensor, "B H W C"]:
+        return super().forward(image.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
 def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequential:
-    """The layers from an image to the maps of all slots, channels first."""
+    """The layers from an image to the maps of all slots, channels last."""
     if kind == "small":  # 2D shapes
         layers = [*normalised(channels, width, 10, stride=10), nn.ReLU()]
         return nn.Sequential(*layers, Conv(width, slots, 1), nn.Sigmoid())
@@ -67,7 +72,7 @@ def normalised(size_in: int, size_out: int, kernel: int, **options: int) -> list
     makes steps as large as any other's.
     """
     conv = Conv(size_in, size_out, kernel, bias=False, **options)  # type: ignore[arg-type]
-    return [conv, nn.BatchNorm2d(size_out)]
+    return [conv, Norm(size_out)]
 
 
 class ObjectEncoder(nn.Module):
@@ -120,8 +125,8 @@ class ObjectEncoder(nn.Module):
             raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
         if images.dtype == torch.uint8:
             images = images / 255.0
-        maps: Tensor = self.extractor(images.permute(0, 3, 1, 2))
-        return maps
+        maps: Tensor = self.extractor(images)
+        return maps.permute(0, 3, 1, 2)
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
         slots: Tensor = self.encoder(self.maps(images).flatten(2))
