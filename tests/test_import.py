@@ -43,7 +43,16 @@ BELOW = {
     "models": {"rules", "interactions", "perception"},
     "inspect": {"rules", "metrics"},
     "training": {"rules"},
-    "experiments": {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"},
+    "experiments": {
+        "rules",
+        "interactions",
+        "perception",
+        "models",
+        "worlds",
+        "metrics",
+        "inspect",
+        "training",
+    },
     "bench": {"rules", "interactions", "inspect", "training", "experiments"},
     "jobs": {"training", "experiments", "inspect", "cli"},  # a job is a command of its own
 }

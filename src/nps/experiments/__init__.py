@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from nps.errors import UserError, nearest, say
-from nps.experiments import arithmetic, mnist
+from nps.experiments import arithmetic, blocks, mnist
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.start import run_of
 from nps.files import told_in_one_line, write_json
@@ -19,7 +19,7 @@ from nps.training.run import Run, find_checkpoint
 from nps.training.task import Task
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (arithmetic.EXPERIMENT, mnist.EXPERIMENT)
+    module.EXPERIMENT.name: module.EXPERIMENT for module in (arithmetic, mnist, blocks)
 }
 
 

@@ -2,5 +2,6 @@
 
 from nps.models.arithmetic import CoordinateArithmetic
 from nps.models.digits import DigitTransformation
+from nps.models.world_model import WorldModel
 
-__all__ = ["CoordinateArithmetic", "DigitTransformation"]
+__all__ = ["CoordinateArithmetic", "DigitTransformation", "WorldModel"]

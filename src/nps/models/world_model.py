@@ -1,0 +1,101 @@
+"""A world model in the space of slots (section 4.3): encode once, then act without looking.
+
+C-SWM's composition (Kipf et al. 2020): an encoder from images to slots and a transition that gives
+the change of each slot for an action. Nothing is decoded; `contrastive.py` has its loss.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nps.models.transitions import Transition
+from nps.rules.check import require_choice, require_int
+from nps.rules.projection import exact
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, Shaped
+
+ActionEncoding = Literal["copied", "factored"]
+
+
+class Actions(nn.Module):
+    """The number of an action as a vector for each slot.
+
+    `"copied"`: every slot is told the action, one-hot (the paper; C-SWM on Atari). `"factored"`:
+    an action is object * directions + direction, and only the slot of that number is told the
+    direction, the others get zeros (C-SWM on blocks): slot m must become object m.
+
+    Shapes: (...,) -> (..., M, A), where A is `dim`.
+    """
+
+    def __init__(self, count: int, slots: int, encoding: ActionEncoding) -> None:
+        super().__init__()
+        require_int("count", count, at_least=1)
+        require_int("slots", slots, at_least=1)
+        require_choice("encoding", encoding, ("copied", "factored"))
+        if encoding == "factored" and count % slots:
+            raise ValueError(f"count: got {count} actions, expected as many for each of {slots}")
+        self.count, self.slots, self.encoding = count, slots, encoding
+        self.dim = count if encoding == "copied" else count // slots
+
+    def forward(self, action: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch M A"]:
+        every = torch.arange(self.count, device=action.device)
+        told = (action.unsqueeze(-1) == every).float()
+        if self.encoding == "factored":
+            return told.view(*action.shape, self.slots, self.dim)
+        return told.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
+
+
+class WorldModel(nn.Module):
+    """Encoder and transition.
+
+    Slots are float32 at least, under autocast too: energies are small differences between them.
+
+    Args:
+        encoder: images (B, H, W, C) -> slots (B, M, D).
+        transition: slots and the actions of `actions` -> slots.
+        actions: how slots are told of an action.
+    """
+
+    def __init__(self, encoder: nn.Module, transition: Transition, actions: Actions) -> None:
+        super().__init__()
+        self.encoder, self.transition, self.actions = encoder, transition, actions
+
+    @property
+    def noise_size(self) -> int:
+        """Uniform numbers that predicting in training uses for each example."""
+        return self.transition.noise_size(self.actions.slots)
+
+    def encode(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
+        return exact(self.encoder(images))
+
+    def predict(
+        self,
+        slots: Float[Tensor, "B M D"],
+        action: Int[Tensor, "B"],
+        noise: Float[Tensor, "B noise"] | None = None,
+    ) -> Float[Tensor, "B M D"]:
+        """The slots after an action."""
+        new: Tensor = self.transition(slots, self.actions(action).to(slots.dtype), noise)
+        return new
+
+    def rollout(
+        self, slots: Float[Tensor, "B M D"], actions: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T M D"]:
+        """The slots after each of T actions, each predicted from the prediction before."""
+        steps: list[Tensor] = []
+        for action in actions.unbind(1):
+            slots = self.predict(slots, action)
+            steps.append(slots)
+        return torch.stack(steps, 1)
+
+    def forward(
+        self,
+        images: Shaped[Tensor, "B H W C"],
+        action: Int[Tensor, "B"],
+        noise: Float[Tensor, "B noise"] | None = None,
+    ) -> Float[Tensor, "B M D"]:
+        return self.predict(self.encode(images), action, noise)

@@ -1,0 +1,133 @@
+"""C-SWM's way from an image to slots: a convolutional extractor and a shared encoder.
+
+The extractor gives a map in [0, 1] for each slot, the encoder makes a slot of a map. Kipf et al.,
+"Contrastive Learning of Structured World Models" (2020), is the model of the paper's section 4.3,
+where NPS takes the place of its GNN.
+
+Batch normalisation is C-SWM's and torch's own: a training step normalises with the statistics of
+its batch and moves running ones along, evaluation uses these. They are buffers, one set a seed in a
+stack, changed in place by a captured step like the weights, and saved with them. With several
+processes each normalises its share of the batch, and the first one's statistics are saved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nps.perception.convolution import convolve
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+Extractor = Literal["small", "medium", "large"]
+SHRINKS = {"small": 10, "medium": 5, "large": 1}
+"""How much smaller a map is than the image."""
+
+
+class Conv(nn.Conv2d):
+    """torch's convolution with the channels last, initialised as C-SWM does."""
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, image: Float[Tensor, "B H H C"]) -> Float[Tensor, "B H2 H2 out"]:
+        bias = self.weight.new_zeros(self.out_channels) if self.bias is None else self.bias
+        around = int(self.padding[0])
+        if around:  # with zeros, where `convolve` would replicate the border
+            image = F.pad(image, (0, 0, around, around, around, around))
+        return convolve(image, self.weight[None, None], bias, stride=self.stride[0])
+
+
+class Norm(nn.BatchNorm2d):
+    """torch's batch normalisation with the channels last."""
+
+    def forward(self, image: Float[Tensor, "B H W C"]) -> Float[Tensor, "B H W C"]:
+        return super().forward(image.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequential:
+    """The layers from an image to the maps of all slots, channels last."""
+    if kind == "small":  # 2D shapes
+        layers = [*normalised(channels, width, 10, stride=10), nn.ReLU()]
+        return nn.Sequential(*layers, Conv(width, slots, 1), nn.Sigmoid())
+    if kind == "medium":  # Atari, three bodies, and Ke et al.'s blocks
+        layers = [*normalised(channels, width, 9, padding=4), nn.LeakyReLU()]
+        return nn.Sequential(*layers, Conv(width, slots, 5, stride=5), nn.Sigmoid())
+    layers = []  # large: 3D cubes
+    for size_in in (channels, width, width):
+        layers += [*normalised(size_in, width, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, Conv(width, slots, 3, padding=1), nn.Sigmoid())
+
+
+def normalised(size_in: int, size_out: int, kernel: int, **options: int) -> list[nn.Module]:
+    """A convolution, without the bias that C-SWM has, and batch normalisation.
+
+    The mean that is taken off takes any bias with it: its gradient is rounding alone, of which Adam
+    makes steps as large as any other's.
+    """
+    conv = Conv(size_in, size_out, kernel, bias=False, **options)  # type: ignore[arg-type]
+    return [conv, Norm(size_out)]
+
+
+class ObjectEncoder(nn.Module):
+    """Images to slots.
+
+    Args:
+        kind: C-SWM's "small", "medium" or "large" extractor.
+        slots: M, number of slots.
+        slot_dim: D, size of a slot.
+        channels: C of the images.
+        size: side of the images in pixels.
+        hidden_dim: width of the encoder (C-SWM: 512).
+        width: channels of the extractor (C-SWM: a sixteenth of the encoder's width).
+
+    Shapes: images (B, size, size, C), bytes or numbers from 0 to 1 -> (B, M, D).
+    """
+
+    def __init__(
+        self,
+        kind: Extractor,
+        slots: int,
+        slot_dim: int,
+        *,
+        channels: int = 3,
+        size: int = 50,
+        hidden_dim: int = 512,
+        width: int = 32,
+    ) -> None:
+        super().__init__()
+        if kind not in get_args(Extractor):
+            raise ValueError(f"kind: got {kind!r}, expected one of {', '.join(SHRINKS)}")
+        if size % SHRINKS[kind] or size < 1:
+            raise ValueError(f"size: got {size}, expected a multiple of {SHRINKS[kind]} ({kind})")
+        self.channels, self.size = channels, size
+        self.extractor = extractor(kind, channels, slots, width)
+        self.encoder = nn.Sequential(
+            nn.Linear((size // SHRINKS[kind]) ** 2, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, hidden_dim),
+            nn.LayerNorm(hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, slot_dim),
+        )
+
+    def maps(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M h w"]:
+        """What each slot's encoder is shown."""
+        expected = (self.size, self.size, self.channels)
+        if images.dim() != 4 or tuple(images.shape[1:]) != expected:
+            sizes = ", ".join(map(str, expected))
+            raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
+        if images.dtype == torch.uint8:
+            images = images / 255.0
+        maps: Tensor = self.extractor(images)
+        return maps.permute(0, 3, 1, 2)
+
+    def forward(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
+        slots: Tensor = self.encoder(self.maps(images).flatten(2))
+        return slots

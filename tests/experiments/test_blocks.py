@@ -1,0 +1,252 @@
+"""World models of blocks: the task, its loss by a plain loop, its tests with models that know."""
+
+import contextlib
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nps import cli
+from nps.experiments import EXPERIMENTS, blocks, blocks_look, load_task
+from nps.experiments.blocks import PRESETS, BlocksTask, Config
+from nps.models.contrastive import DRAWS
+from nps.models.world_model import Actions
+from nps.training import checkpoint
+from nps.training.config import from_json, to_json
+from nps.training.loop import Settings, train
+from nps.training.run import Run
+from nps.training.task import Batch
+from nps.worlds.blocks import MODES, Outcome, State, render, step
+
+CPU = torch.device("cpu")
+TINY = {
+    "train_episodes": 8,
+    "train_steps": 4,
+    "validation_episodes": 6,
+    "test_episodes": 12,
+    "hidden_dim": 16,
+    "width": 4,
+    "batch_size": 16,
+    "validate_every": 1,
+}
+
+
+def task_of(**changes: object) -> BlocksTask:
+    return BlocksTask(Config(**{**TINY, "extractor": "small", **changes}), CPU)
+
+
+def batch_of(task: BlocksTask, size: int, seed: int = 0) -> Batch:
+    noise = torch.rand(size, task.noise_size, generator=torch.Generator().manual_seed(seed))
+    return Batch(torch.arange(size) * 2 % task.examples, noise, torch.tensor(0.0), "all")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_builds_round_trips_and_steps(name):
+    config = dataclasses.replace(PRESETS[name].config, **TINY)
+    assert from_json(Config, to_json(config)) == config
+    task = BlocksTask(config, CPU)
+    model = task.make_model(0)
+    loss, scalars = task.loss(model, batch_of(task, 8))
+    assert scalars["positive"] + scalars["negative"] == loss
+    loss.backward()
+    for part, parameter in model.named_parameters():
+        assert parameter.grad is not None, part
+    judged = task.judge(task.measure(model.eval()))
+    assert judged["score"] == judged["loss"] > 0
+    assert set(judged) >= {"h1_1", "identity_h1_1", "h1_10", "identity_h1_10"}
+
+
+@pytest.mark.parametrize("negatives", ["batch", "episode", "time-aligned"])
+def test_the_loss_is_that_of_a_plain_loop(negatives):
+    """One transition after the other, with another state picked by hand as its negative."""
+    task = task_of(negatives=negatives, transition="gnn", slot_dim=3, hinge=2.0)
+    model, batch, data = task.make_model(0).eval(), batch_of(task, 10), task.sets["train"]
+    with torch.no_grad():  # spread the slots so that the hinge matters for some and not for all
+        model.encoder.encoder[-1].weight *= 3
+        loss, scalars = task.loss(model, batch)
+
+    def slots_at(episode: int, time: int) -> Tensor:
+        return model.encode(render(data.state(episode, time)).unsqueeze(0))[0].detach()
+
+    def distance(one: Tensor, other: Tensor) -> float:
+        return 2.0 * ((one - other) ** 2).sum().item() / 5
+
+    moments = [divmod(i, 4) for i in batch.index.tolist()]
+    shuffled = [moments[i] for i in batch.noise[:, 0].argsort().tolist()]
+    positive = negative = 0.0
+    for b, (episode, time) in enumerate(moments):
+        draw = batch.noise[b, 1].item()
+        other = shuffled[b]
+        if negatives == "episode" and b < 5:
+            other = (episode, (time + 1 + int(draw * 4)) % 5)
+        if negatives == "time-aligned":
+            other = ((episode + 1 + int(draw * 7)) % 8, time)
+        now = slots_at(episode, time)
+        after = model.predict(now.unsqueeze(0), data.action[episode, time].unsqueeze(0))[0]
+        positive += distance(after.detach(), slots_at(episode, time + 1)) / 10
+        negative += max(0.0, 2.0 - distance(now, slots_at(*other))) / 10
+    assert scalars["positive"].item() == pytest.approx(positive, rel=1e-4)
+    assert scalars["negative"].item() == pytest.approx(negative, rel=1e-4)
+    assert loss.item() == pytest.approx(positive + negative, rel=1e-4)
+    assert 0 < negative < 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"transition": "snps", "negatives": "episode"},
+        {"transition": "gnn", "action": "factored", "negatives": "time-aligned"},
+    ],
+)
+def test_a_stack_of_seeds_equals_single_runs(tmp_path, changes):
+    task = task_of(epochs=2, learning_rate=1e-3, slot_dim=4, mode="fixed-palette", **changes)
+    stacked = {s: Run(tmp_path / f"stack/seed-{s}") for s in (0, 3)}
+    alone = {s: Run(tmp_path / f"alone-{s}") for s in stacked}
+    for run in (*stacked.values(), *alone.values()):
+        run.folder.mkdir(parents=True)
+    train(task, task.config, stacked, CPU, Settings(), lambda text: None)
+    for s, run in alone.items():
+        train(task, task.config, {s: run}, CPU, Settings(), lambda text: None)
+        ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked[s], run))
+        assert theirs.tensors["model"]["encoder.extractor.1.num_batches_tracked"] == 4
+        for group in ("model", "best"):
+            for key, tensor in theirs.tensors[group].items():
+                torch.testing.assert_close(
+                    ours.tensors[group][key], tensor, rtol=1e-3, atol=1e-4, msg=f"{group} {key}"
+                )
+        for row, other in zip(stacked[s].metrics(), run.metrics(), strict=True):
+            assert row["loss"] == pytest.approx(other["loss"], rel=1e-4)
+            assert row["validation"]["loss"] == pytest.approx(other["validation"]["loss"], rel=1e-3)
+
+
+class Knows(nn.Module):
+    """A model that is shown positions and weights instead of images, and knows the rules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transition = nn.Identity()
+
+    def encode(self, shown: Tensor) -> Tensor:
+        return shown.float()
+
+    def predict(self, slots: Tensor, action: Tensor) -> Tensor:
+        constant = torch.zeros(*slots.shape[:-1], 3, dtype=torch.uint8)
+        whole = slots.to(torch.int8)
+        state = State(whole[..., :2], whole[..., 2], constant[..., 0], constant)
+        after, _ = step(state, action)
+        return torch.cat([after.positions, whole[..., 2:]], -1).float()
+
+    def rollout(self, slots: Tensor, actions: Tensor) -> Tensor:
+        steps = []
+        for action in actions.unbind(1):
+            slots = self.predict(slots, action)
+            steps.append(slots)
+        return torch.stack(steps, 1)
+
+
+def numbers(state: State) -> Tensor:
+    return torch.cat([state.positions, state.weights.unsqueeze(-1)], -1)
+
+
+def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
+    monkeypatch.setattr(blocks, "render", numbers)
+    tested = task_of(mode="fixed-palette", test_episodes=200).test(Knows())
+    for steps in (1, 5, 10):
+        assert tested[f"h1_{steps}"] == tested[f"h1_distinct_strict_{steps}"] == 1.0
+        assert tested[f"h1_episode_strict_{steps}"] == 1.0
+    assert tested["identity_h1_10"] < 0.9
+    assert [tested[f"moves_{kind}"] for kind in ("free", "push", "no_op")] == [1.0, 1.0, 1.0]
+    assert "moves_invalid" not in tested
+
+
+def test_the_slot_that_answers_to_a_block(monkeypatch):
+    """Whoever knows the rules changes the slot of the block that moves, and no other."""
+    for module in (blocks, blocks_look):
+        monkeypatch.setattr(module, "render", numbers)
+    task, model = task_of(mode="fixed-palette", test_episodes=100), Knows()
+    model.actions = Actions(25, 5, "copied")
+    table = blocks_look.answers(task, model)
+    free = task.sets["test"].outcome[:, 0] == Outcome.FREE
+    assert table.sum() == free.sum() == table.diagonal().sum()
+    assert [block.rows[0][0] for block in blocks_look.look(task, model, None)] == [
+        "block 0",
+        "right",
+    ]
+
+
+def test_the_identity_is_its_own_floor():
+    task = task_of(transition="identity", slot_dim=4, test_episodes=60)
+    tested = task.test(task.make_model(0).eval())
+    for steps in (1, 5, 10):
+        assert tested[f"h1_{steps}"] == tested[f"identity_h1_{steps}"]
+    assert (tested["moves_free"], tested["moves_push"], tested["moves_no_op"]) == (0.0, 0.0, 1.0)
+    assert tested["transition_parameters"] == 0
+
+
+def test_sets_differ_and_seeds_share_them():
+    task, other = task_of(), task_of(data_seed=1)
+    assert not torch.equal(
+        task.sets["train"].positions[:6, 0], task.sets["validation"].positions[:, 0]
+    )
+    assert not torch.equal(task.sets["train"].positions, other.sets["train"].positions)
+    assert task.noise_size > DRAWS
+    weights = [task.make_model(seed).encoder.encoder[0].weight for seed in (0, 1, 0)]
+    assert not torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+
+
+def test_truth_tells_states_apart_and_equal_ones_not():
+    data = task_of().sets["test"]
+    told = blocks.truth(data)
+    assert told.shape == (12, 11, 5 * (2 + 1 + 3))
+    images = render(data.state(torch.arange(12).repeat_interleave(11), torch.arange(11).repeat(12)))
+    same_image = (images.flatten(1)[:, None] == images.flatten(1)).all(-1)
+    flat = told.flatten(0, 1)
+    assert torch.equal((flat[:, None] == flat).all(-1), same_image)
+
+
+def test_two_steps_through_the_command_line(tmp_path):
+    def call(*args: str) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            cli.main(args)
+        return out.getvalue()
+
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+    for preset in ("shapes-gnn", "blocks-fixed-nps"):
+        folder = tmp_path / preset / "seed-0"
+        call("train", preset, f"--out={folder}", "--epochs=1", *flags)
+        call("eval", str(folder))
+        assert json.loads((folder / "metrics.jsonl").read_text())["step"] == 2
+        _, model = load_task(folder)
+        assert not model.training
+        assert "slot 4" in call("inspect", str(folder))
+    page = call("table", str(tmp_path))
+    assert "| 2D shapes: C-SWM" in page
+    assert "| Fixed palette: NPS" in page
+    report = EXPERIMENTS["blocks"].write_report(Path(tmp_path))
+    assert report.blocks[1].rows[0][2] == "–"  # nothing pushes in C-SWM's shapes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mode": "heavy"}, "mode: got 'heavy', expected one of observed"),
+        ({"objects": 9}, "objects: got 9, expected 2 to 6"),
+        ({"transition": "attention", "hidden_dim": 6}, "hidden_dim: got 6, expected a multiple"),
+        ({"test_episodes": 1}, "test_episodes: got 1, expected at least 2"),
+        ({"negatives": "none"}, "negatives: got 'none', expected one of batch"),
+    ],
+)
+def test_impossible_configs(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**changes)
+
+
+def test_every_mode_can_be_trained_on():
+    for mode in MODES:
+        task = task_of(mode=mode, slot_dim=2)
+        assert torch.isfinite(task.loss(task.make_model(0), batch_of(task, 4))[0])

@@ -1,0 +1,124 @@
+"""C-SWM's extractors: sizes, parameters, and that a stack of seeds is what each seed is alone."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from nps.perception.extractors import Conv, ObjectEncoder
+from nps.training.stack import Stack
+
+KINDS = {"small": 5, "medium": 10, "large": 50}
+
+
+def numbers(count: int, *shape: int) -> torch.Tensor:
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(count))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shapes_and_range_of_the_maps(kind):
+    model = ObjectEncoder(kind, 5, 2, hidden_dim=32, width=4)
+    images = numbers(3, 50, 50, 3)
+    maps = model.maps(images)
+    assert maps.shape == (3, 5, KINDS[kind], KINDS[kind])
+    assert maps.min() >= 0
+    assert maps.max() <= 1
+    assert model(images).shape == (3, 5, 2)
+
+
+def test_parameters_are_c_swm_s():
+    """Small and medium, 0.29 M and 0.39 M, less the biases before a normalisation."""
+    small, medium = ObjectEncoder("small", 5, 2), ObjectEncoder("medium", 5, 128)
+    mlp = 512 * 513 + 2 * 512  # the middle layer and its norm
+    counts = [sum(p.numel() for p in model.parameters()) for model in (small, medium)]
+    patches = 300 * 32 + 64 + 32 * 5 + 5
+    assert counts[0] == patches + 26 * 512 + mlp + 513 * 2
+    assert counts[1] == 243 * 32 + 64 + 800 * 5 + 5 + 101 * 512 + mlp + 513 * 128
+    assert [round(count / 1e6, 2) for count in counts] == [0.29, 0.39]
+
+
+def test_a_slot_sees_its_own_map_alone():
+    model = ObjectEncoder("small", 3, 4, hidden_dim=32, width=4).eval()
+    images = numbers(2, 50, 50, 3)
+    with torch.no_grad():
+        before = model(images)
+        model.extractor[3].bias[1] += 1.0
+        after = model(images)
+    changed = (before != after).any(-1)
+    assert changed.tolist() == [[False, True, False]] * 2
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(10, 10, 0), (1, 1, 0), (3, 1, 1), (9, 1, 4)]
+)
+def test_convolutions_are_torch_s(kernel, stride, padding):
+    image = numbers(2, 3, 20, 20)
+    for bias in (True, False):
+        conv = Conv(3, 4, kernel, stride=stride, padding=padding, bias=bias)
+        if bias:
+            torch.nn.init.normal_(conv.bias)
+        expected = F.conv2d(image, conv.weight, conv.bias, stride, padding)
+        ours = conv(image.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        torch.testing.assert_close(ours, expected)
+
+
+def test_bytes_are_numbers_from_0_to_1():
+    model = ObjectEncoder("small", 2, 2, hidden_dim=32, width=4).eval()
+    images = (numbers(2, 50, 50, 3) * 255).byte()
+    torch.testing.assert_close(model(images), model(images.float() / 255))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stack_normalises_each_seed_by_itself(kind):
+    """Outputs in training and evaluation, and the running statistics in between."""
+    images = numbers(4, 50, 50, 3)
+
+    def made() -> list[ObjectEncoder]:
+        models = []
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            models.append(ObjectEncoder(kind, 2, 3, hidden_dim=32, width=4))
+        return models
+
+    stack, alone = Stack(made()), made()
+    both = torch.stack([images, images.square()])
+    for _ in range(2):
+        stacked = stack.each(lambda model, x: model(x), both)
+        for s, model in enumerate(alone):
+            torch.testing.assert_close(stacked[s], model(both[s]), rtol=1e-4, atol=1e-5)
+    stack.model.eval()
+    with torch.no_grad():
+        stacked = stack.each(lambda model, x: model(x), both)
+    for s, model in enumerate(alone):
+        saved = stack.state_dict(s, stack.vector, stack.constants)
+        for name, tensor in model.state_dict().items():
+            torch.testing.assert_close(saved[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+        assert saved["extractor.1.num_batches_tracked"] == 2
+        with torch.no_grad():
+            torch.testing.assert_close(stacked[s], model.eval()(both[s]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_cuda_as_on_the_cpu(kind):
+    """Where a stack's convolutions run in kernels of their own: slots and gradients."""
+    images, results = numbers(8, 50, 50, 3), []
+    for device in ("cpu", "cuda"):
+        models = []
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            models.append(ObjectEncoder(kind, 5, 3).to(device))
+        stack, both = Stack(models), torch.stack([images, images.square()]).to(device)
+        slots = stack.each(lambda model, x: model(x), both)
+        gradient = stack.gradient(slots.square().mean((1, 2, 3)))
+        results.append([slots.detach().cpu(), gradient.cpu()])
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours - theirs).norm() / theirs.norm() < 1e-3
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="kind: got 'huge', expected one of small, medium, large"):
+        ObjectEncoder("huge", 5, 2)
+    with pytest.raises(ValueError, match="size: got 64, expected a multiple of 10"):
+        ObjectEncoder("small", 5, 2, size=64)
+    with pytest.raises(ValueError, match=r"images: got shape \(2, 3, 50, 50\), expected \(B, 50,"):
+        ObjectEncoder("small", 5, 2)(torch.zeros(2, 3, 50, 50))
