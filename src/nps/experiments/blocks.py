@@ -369,4 +369,5 @@ EXPERIMENT = Experiment(
     look=Look(look),
     threads=None,
     quick=dict.fromkeys(("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-gnn"), QUICK),
+    heavy=True,
 )
