@@ -13,8 +13,11 @@ import torch
 
 import nps
 from nps.errors import UserError
-from nps.experiments import EXPERIMENTS, load_task, mnist
-from nps.experiments.mnist import PRESETS, Config, MnistTask, split
+from nps.experiments import EXPERIMENTS, load_task
+from nps.experiments.mnist import PRESETS
+from nps.experiments.mnist import task as mnist_task
+from nps.experiments.mnist.config import Config
+from nps.experiments.mnist.task import MnistTask, split
 from nps.models.digits import DigitTransformation
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
@@ -120,7 +123,7 @@ def test_measuring_in_parts_is_measuring_at_once(monkeypatch):
     model = task.make_model(0).eval()
     with torch.no_grad():
         whole = task.measure(model)
-        monkeypatch.setattr(mnist, "DIGITS_AT_ONCE", 3)
+        monkeypatch.setattr(mnist_task, "DIGITS_AT_ONCE", 3)
         parts = task.measure(model)
     for name, values in whole.items():
         assert values.shape == (40,)

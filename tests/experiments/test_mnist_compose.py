@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nps.experiments import mnist_compose
-from nps.experiments.mnist_compose import (
+from nps.experiments.mnist import compose as module
+from nps.experiments.mnist.compose import (
     compose,
     composition,
     in_the_slot,
@@ -77,16 +77,16 @@ def test_one_rule_is_the_same_both_ways_and_two_are_not():
 
 def test_errors_by_length_against_a_plain_sum(monkeypatch):
     model, count = shuffled(), 7
-    monkeypatch.setattr(mnist_compose, "DIGITS", count)
-    monkeypatch.setattr(mnist_compose, "CHUNK", 3)  # an incomplete chunk at the end
+    monkeypatch.setattr(module, "DIGITS", count)
+    monkeypatch.setattr(module, "CHUNK", 3)  # an incomplete chunk at the end
     drawn: list[torch.Tensor] = []
-    true_pictures = mnist_compose.true_pictures
+    true_pictures = compose.true_pictures
 
     def spy(images, operations, matrices):
         drawn.append(operations)
         return true_pictures(images, operations, matrices)
 
-    monkeypatch.setattr(mnist_compose, "true_pictures", spy)
+    monkeypatch.setattr(module, "true_pictures", spy)
     measured = composition(model, digits(20), matrices())
     sequence = torch.cat(drawn, 1)
     assert sequence.shape == (5, count)
@@ -111,7 +111,7 @@ def test_a_model_that_is_right_composes_without_error(monkeypatch):
     model = obedient(make())
     model.encode = model.decode = lambda images: images
     model.act = lambda images, rule: transform(images, torch.full((len(images),), rule), matrices())
-    monkeypatch.setattr(mnist_compose, "rules_in_use", lambda *_: [0, 1, 2, 3])
+    monkeypatch.setattr(module, "rules_in_use", lambda *_: [0, 1, 2, 3])
     measured = composition(model, digits(4), matrices())
     assert measured["pictures"] == measured["slot"] == [0.0] * 5
     assert min(measured["black"]) > 0

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nps.experiments.mnist_pictures import SEQUENCE
-from nps.experiments.mnist_report import summary_table, write_report
+from nps.experiments.mnist.pictures import SEQUENCE
+from nps.experiments.mnist.report import summary_table, write_report
 from nps.experiments.results import read_results
 from nps.inspect.pictures import pack
 from nps.inspect.report import Figure, Heading, Report, Table, Text, markdown

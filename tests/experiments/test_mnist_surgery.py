@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from nps.experiments import mnist_surgery
-from nps.experiments.mnist_surgery import compare, deletion, fifth
+from nps.experiments.mnist import surgery
+from nps.experiments.mnist.surgery import compare, deletion, fifth
 from nps.worlds.transformations import matrices, transform
 from tests.experiments.test_mnist_compose import shuffled, without_rules
 from tests.models.test_digits import images, make, obedient
@@ -14,7 +14,7 @@ from tests.models.test_digits import images, make, obedient
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(mnist_surgery, "CHUNK", 4)
+    monkeypatch.setattr(surgery, "CHUNK", 4)
 
 
 def mse(model, operation: int, count: int = 10) -> float:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nps.errors import UserError, nearest
-from nps.experiments.mnist_compose import (
+from nps.experiments.mnist.compose import (
     CHUNK,
     Composed,
     compose,
@@ -30,7 +30,7 @@ from nps.worlds.transformations import EVERY_OPERATION, paste
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from nps.experiments.mnist import MnistTask
+    from nps.experiments.mnist.task import MnistTask
 
 MOST = 20
 """Digits, and steps, that fit a picture."""

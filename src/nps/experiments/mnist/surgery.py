@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nps.experiments.mnist_compose import CHUNK, rules_in_use
+from nps.experiments.mnist.compose import CHUNK, rules_in_use
 from nps.models.digits import DigitTransformation
 from nps.worlds.transformations import OPERATIONS, transform
 

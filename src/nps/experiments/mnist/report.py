@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nps.experiments import mnist_sections
+from nps.experiments.mnist import sections
 from nps.experiments.results import (
     Result,
     count,
@@ -44,10 +44,10 @@ def write_report(folder: Path) -> Report:
         if all("table" in run.test for run in runs):
             report.add(usage_of(name, median_run(runs, "segregation")))
     labels = {name: label(name).split(" (")[0] for name in results}
-    report.add(*mnist_sections.grid(results, labels))
-    report.add(*mnist_sections.composition(results, labels))
-    report.add(*mnist_sections.deletion(results, labels))
-    report.add(*mnist_sections.fifth(results, labels))
+    report.add(*sections.grid(results, labels))
+    report.add(*sections.composition(results, labels))
+    report.add(*sections.deletion(results, labels))
+    report.add(*sections.fifth(results, labels))
     report.add(*provenance(results))
     return report
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nps.experiments.mnist_compose import compose, rules_in_use
+from nps.experiments.mnist.compose import compose, rules_in_use
 from nps.inspect.pictures import pack
 from nps.models.digits import DigitTransformation
 from nps.worlds.transformations import EVERY_OPERATION, paste, transform

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nps.experiments.mnist_pictures import SEQUENCE
+from nps.experiments.mnist.pictures import SEQUENCE
 from nps.experiments.results import Result, count, median_run
 from nps.inspect import figures
 from nps.inspect.pictures import unpack

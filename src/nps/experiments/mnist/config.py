@@ -1,0 +1,113 @@
+"""The settings of MNIST transformation (experiments/mnist/)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal, Self, get_args
+
+from nps.rules.check import require_choice, require_int, require_number
+from nps.training.config import TrainConfig
+from nps.worlds.mnist import World
+
+
+@dataclass(frozen=True)
+class Config(TrainConfig):
+    """MNIST transformation. Defaults are the paper's, or else its published program's."""
+
+    epochs: int = 100
+    """Passes over the training set."""
+    batch_size: int = 50
+    """Pairs of images a step."""
+    learning_rate: float = 1e-4
+    """Adam's learning rate."""
+    validate_every: int = 10
+    """Epochs between validations."""
+    clip_norm: float | None = 1.0
+    """Clip the gradient's norm to this; none leaves it."""
+    world: World = "mnist"
+    """MNIST, or scikit-learn's small digits, which need no download."""
+    model: Literal["nps", "mlp"] = "nps"
+    """What changes the image: chosen rules, or one MLP that is fed the operation."""
+    rules: int = 4
+    """Number of rules N."""
+    rule_dim: int = 6
+    """Size of a rule's embedding."""
+    key_dim: int = 32
+    """Size of queries and keys."""
+    hidden_dim: int = 128
+    """Hidden units of a rule's MLP; the model without rules has as many as all rules together."""
+    slot_dim: int = 100
+    """Size of a slot."""
+    dropout: float = 0.0
+    """Probability that a selection score is set to zero at first in training."""
+    score_gain: float = 1.0
+    """Factor on the initial W^q, which chooses the rule."""
+    temperature: float = 1.0
+    """Of the straight-through softmax."""
+    self_context: bool = True
+    """May the slot that chose the rule be the one it is applied to?"""
+    balance: float = 0.0
+    """Weight of a bonus on the entropy of the rules' mean use: no rule is left behind early."""
+    explore_until: float = 0.1
+    """Share of the training over which dropout and bonus fall linearly to zero."""
+    depth: int = 4
+    """Operations in a chain; a training pair is one of them, after up to depth - 1 others."""
+    rotation: float = 60.0
+    """Degrees that a rotation turns."""
+    shift: float = 0.2
+    """Share of the image's side that a translation moves."""
+    flip: bool = False
+    """A fifth operation, with a row and a rule of its own, added to the model of the others."""
+    start_from: str | None = None
+    """Folder of finished runs (seed-<s> in it): the model begins as theirs, held fast, and only
+    what is added for the fifth operation learns."""
+    train_examples: int | None = None
+    """Use only the first so many training digits; none uses all."""
+    validation_examples: int | None = None
+    """Digits kept from training to pick the best model; none keeps a twelfth (5,000 of MNIST)."""
+    test_examples: int | None = None
+    """Test on the first so many test digits; none uses all."""
+    data_seed: int = 0
+    """Seed of the operations in validation and test; runs with other seeds share them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rules", "rule_dim", "key_dim", "hidden_dim", "slot_dim", "depth"):
+            require_int(name, getattr(self, name), at_least=1)
+        for name in ("train_examples", "validation_examples", "test_examples"):
+            if getattr(self, name) is not None:
+                require_int(name, getattr(self, name), at_least=1)
+        require_number("dropout", self.dropout, 0.0, 1.0, open_top=True)
+        require_number("balance", self.balance, 0.0, 1e3, open_top=False)
+        require_number("explore_until", self.explore_until, 0.001, 1.0, open_top=False)
+        require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
+        require_number("temperature", self.temperature, 1e-6, 1e6, open_top=False)
+        require_number("rotation", self.rotation, -360.0, 360.0, open_top=False)
+        require_number("shift", self.shift, 0.0, 1.0, open_top=False)
+        require_choice("model", self.model, ("nps", "mlp"))
+        require_choice("world", self.world, get_args(World))
+        if self.start_from is not None and not self.flip:
+            raise ValueError("start_from: got a folder, expected none without flip")
+        for name in ("balance", "dropout"):
+            if getattr(self, name) > 0 and self.model != "nps":
+                raise ValueError(f"{name}: got model {self.model}, expected nps: it has choices")
+        if self.flip and self.model != "nps":
+            raise ValueError(f"flip: got model {self.model}, expected nps: it adds a rule")
+
+    def trained(self) -> Self:
+        return dataclasses.replace(self, start_from=None)
+
+
+BUILD = (
+    "model",
+    "rules",
+    "rule_dim",
+    "key_dim",
+    "hidden_dim",
+    "slot_dim",
+    "self_context",
+    "rotation",
+    "shift",
+)
+"""Fields that make a model what it is; a run and the one it starts from must agree in them."""
