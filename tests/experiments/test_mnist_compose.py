@@ -80,7 +80,7 @@ def test_errors_by_length_against_a_plain_sum(monkeypatch):
     monkeypatch.setattr(module, "DIGITS", count)
     monkeypatch.setattr(module, "CHUNK", 3)  # an incomplete chunk at the end
     drawn: list[torch.Tensor] = []
-    true_pictures = compose.true_pictures
+    true_pictures = module.true_pictures
 
     def spy(images, operations, matrices):
         drawn.append(operations)
