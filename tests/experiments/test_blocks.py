@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from nps import cli
-from nps.experiments import EXPERIMENTS, blocks, blocks_look, load_task
+from nps.experiments import EXPERIMENTS, load_task
 from nps.experiments.blocks import PRESETS, BlocksTask, Config
+from nps.experiments.blocks import look as looking
+from nps.experiments.blocks import task as tasks
 from nps.models.contrastive import DRAWS
 from nps.models.world_model import Actions
 from nps.training import checkpoint
@@ -153,7 +155,7 @@ def numbers(state: State) -> Tensor:
 
 
 def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
-    monkeypatch.setattr(blocks, "render", numbers)
+    monkeypatch.setattr(tasks, "render", numbers)
     tested = task_of(mode="fixed-palette", test_episodes=200).test(Knows())
     for steps in (1, 5, 10):
         assert tested[f"h1_{steps}"] == tested[f"h1_distinct_strict_{steps}"] == 1.0
@@ -165,14 +167,14 @@ def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
 
 def test_the_slot_that_answers_to_a_block(monkeypatch):
     """Whoever knows the rules changes the slot of the block that moves, and no other."""
-    for module in (blocks, blocks_look):
+    for module in (tasks, looking):
         monkeypatch.setattr(module, "render", numbers)
     task, model = task_of(mode="fixed-palette", test_episodes=100), Knows()
     model.actions = Actions(25, 5, "copied")
-    table = blocks_look.answers(task, model)
+    table = looking.answers(task, model)
     free = task.sets["test"].outcome[:, 0] == Outcome.FREE
     assert table.sum() == free.sum() == table.diagonal().sum()
-    assert [block.rows[0][0] for block in blocks_look.look(task, model, None)] == [
+    assert [block.rows[0][0] for block in looking.look(task, model, None)] == [
         "block 0",
         "right",
     ]
@@ -201,7 +203,7 @@ def test_sets_differ_and_seeds_share_them():
 
 def test_truth_tells_states_apart_and_equal_ones_not():
     data = task_of().sets["test"]
-    told = blocks.truth(data)
+    told = tasks.truth(data)
     assert told.shape == (12, 11, 5 * (2 + 1 + 3))
     images = render(data.state(torch.arange(12).repeat_interleave(11), torch.arange(11).repeat(12)))
     same_image = (images.flatten(1)[:, None] == images.flatten(1)).all(-1)

@@ -1,43 +1,29 @@
-"""Section 4.3, physics environment: world models of blocks that push one another.
-
-C-SWM with its GNN, against the same with NPS in the GNN's place. The paper encodes images with four
-convolutions and slot attention; here the extractors are C-SWM's own, as in the study that the
-paper's setup is from (Ke et al. 2021). Paper: NPS with one rule and one stage is better than the
-GNN after 1, 5 and 10 steps (a figure without numbers). C-SWM's 2D shapes check the pipeline: the
-published H@1 is 100, 100 and 99.9 %.
-"""
+"""The data, model and loss of the world models of blocks (experiments/blocks/)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from nps.experiments import blocks_report
-from nps.experiments.blocks_look import look
-from nps.experiments.experiment import Experiment, Look, Preset
+from nps.experiments.blocks.config import Config
 from nps.metrics.ranking import hits_and_mrr, nearest_outcome, ranks, report, share_by_kind
 from nps.models.contrastive import (
     DRAWS,
     Moments,
-    Negatives,
     Terms,
     contrastive,
     elsewhere,
     negatives,
 )
-from nps.models.transitions import Kind, Selection, Transition, make_transition
-from nps.models.world_model import ActionEncoding, Actions, WorldModel
-from nps.perception.extractors import Extractor, ObjectEncoder
-from nps.rules.check import require_choice, require_int, require_number
+from nps.models.transitions import Transition, make_transition
+from nps.models.world_model import Actions, WorldModel
+from nps.perception.extractors import ObjectEncoder
 from nps.training import rng
-from nps.training.config import TrainConfig
 from nps.training.task import Batch
-from nps.worlds.blocks import MODES, Episodes, State, action_count, episodes, every_action, render
-from nps.worlds.blocks.modes import OBJECTS
+from nps.worlds.blocks import Episodes, State, action_count, episodes, every_action, render
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Integer
@@ -49,87 +35,6 @@ ACTED_FROM = 1_000
 """Test episodes in whose first state every action is tried."""
 KINDS = ("no_op", "free", "push", "invalid")
 """In the order of `nps.worlds.blocks.Outcome`."""
-
-
-@dataclass(frozen=True)
-class Config(TrainConfig):
-    """World models of blocks. Defaults are the paper's and Ke et al.'s."""
-
-    epochs: int = 100
-    """Passes over the training set."""
-    batch_size: int = 512
-    """Transitions a step."""
-    learning_rate: float = 5e-4
-    """Adam's learning rate."""
-    validate_every: int = 5
-    """Epochs between validations."""
-    mode: str = "unobserved"
-    """How blocks look and weigh, a name in nps.worlds.blocks.MODES."""
-    objects: int = 5
-    """Blocks in the world, and slots of the model."""
-    stay: bool = True
-    """Is there an action that tells a block to stay?"""
-    extractor: Extractor = "medium"
-    """Which of C-SWM's extractors makes the slots' maps."""
-    width: int = 32
-    """Channels of the extractor."""
-    slot_dim: int = 64
-    """Size of a slot."""
-    hidden_dim: int = 512
-    """Width of the encoder and of transitions that are not rules."""
-    transition: Kind = "snps"
-    """Sequential or parallel NPS, or what it is compared with."""
-    action: ActionEncoding = "copied"
-    """Is every slot told the action, or only the slot with the number of the block it moves?"""
-    selection: Selection = "per-slot"
-    """How rules see slots; the authors' programs have a matrix for each slot position. With one
-    rule, the paper's linear selection cannot see a copied action."""
-    rules: int = 1
-    """Number of rules N."""
-    stages: int = 1
-    """Rules applied one after the other in a step of the world."""
-    rule_dim: int = 64
-    """Size of a rule's embedding."""
-    key_dim: int = 32
-    """Size of queries and keys."""
-    rule_hidden_dim: int = 128
-    """Hidden units of a rule's MLP."""
-    negatives: Negatives = "batch"
-    """Shuffled batch; half of it other times of the same episode; or other episodes' same time."""
-    hinge: float = 1.0
-    """How far apart negatives are to be."""
-    train_episodes: int = 1_000
-    """Episodes to train with."""
-    train_steps: int = 100
-    """Steps of each."""
-    validation_episodes: int = 500
-    """Episodes that pick the best model."""
-    test_episodes: int = 10_000
-    """Episodes to test with."""
-    test_steps: int = 10
-    """Steps of each, in validation too."""
-    data_seed: int = 0
-    """Seed of the episodes; runs with other seeds share them."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("width", "slot_dim", "hidden_dim", "rules", "stages", "rule_dim", "key_dim"):
-            require_int(name, getattr(self, name), at_least=1)
-        for name in ("rule_hidden_dim", "train_steps", "test_steps"):
-            require_int(name, getattr(self, name), at_least=1)
-        for name in ("train_episodes", "validation_episodes", "test_episodes"):
-            require_int(name, getattr(self, name), at_least=2)
-        require_choice("mode", self.mode, tuple(MODES))
-        require_choice("extractor", self.extractor, get_args(Extractor))
-        require_choice("transition", self.transition, get_args(Kind))
-        require_choice("action", self.action, get_args(ActionEncoding))
-        require_choice("selection", self.selection, get_args(Selection))
-        require_choice("negatives", self.negatives, get_args(Negatives))
-        require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
-        if self.objects not in OBJECTS:
-            raise ValueError(f"objects: got {self.objects}, expected {OBJECTS[0]} to {OBJECTS[-1]}")
-        if self.transition == "attention" and self.hidden_dim % 4:
-            raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")
 
 
 class BlocksTask:
@@ -305,69 +210,3 @@ def truth(data: Episodes) -> Integer[Tensor, "E S numbers"]:
     constant = torch.cat([data.shapes, data.colours.flatten(1)], 1)
     constant = constant.unsqueeze(1).expand(-1, states, -1)
     return torch.cat([data.positions.flatten(2), constant], -1)
-
-
-FIXED = Config(mode="fixed-palette", extractor="small", slot_dim=8)
-"""Only positions differ between episodes, so that dynamics are all there is to learn."""
-
-PRESETS = {
-    "shapes-gnn": Preset(
-        "C-SWM on its 2D shapes, where nothing pushes: a check of the pipeline.",
-        Config(
-            mode="shapes",
-            stay=False,
-            extractor="small",
-            slot_dim=2,
-            transition="gnn",
-            action="factored",
-            batch_size=1024,
-        ),
-    ),
-    "blocks-nps": Preset("The paper's setting: 1 rule, 1 stage.", Config()),
-    "blocks-gnn": Preset("The GNN, told of actions as NPS is.", Config(transition="gnn")),
-    "blocks-gnn-factored": Preset(
-        "The GNN as C-SWM has it: only the block that moves is told.",
-        Config(transition="gnn", action="factored"),
-    ),
-    "blocks-nps-episode": Preset(
-        "The paper's setting, with half of the negatives from the same episode.",
-        Config(negatives="episode"),
-    ),
-    "blocks-gnn-episode": Preset(
-        "The GNN, with half of the negatives from the same episode.",
-        Config(transition="gnn", negatives="episode"),
-    ),
-    "blocks-fixed-nps": Preset("Blocks that look alike in every episode: 1 rule, 1 stage.", FIXED),
-    "blocks-fixed-nps-linear": Preset(
-        "The same with the paper's linear selection, which cannot see the action.",
-        replace(FIXED, selection="linear"),
-    ),
-    "blocks-fixed-gnn": Preset("The same world and the GNN.", replace(FIXED, transition="gnn")),
-    "blocks-fixed-gnn-factored": Preset(
-        "The same world and the GNN as C-SWM has it.",
-        replace(FIXED, transition="gnn", action="factored"),
-    ),
-}
-
-QUICK = {
-    "epochs": 20,
-    "batch_size": 256,
-    "learning_rate": 1e-3,
-    "hidden_dim": 64,
-    "train_episodes": 200,
-    "test_episodes": 1_000,
-    "validation_episodes": 200,
-}
-
-EXPERIMENT = Experiment(
-    name="blocks",
-    about="World models of blocks that push one another: NPS against a GNN (section 4.3).",
-    config=Config,
-    presets=PRESETS,
-    make_task=BlocksTask,
-    write_report=blocks_report.write_report,
-    look=Look(look),
-    threads=None,
-    quick=dict.fromkeys(("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-gnn"), QUICK),
-    heavy=True,
-)
