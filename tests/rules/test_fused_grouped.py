@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from nps.rules.fused import action, calls, grouped
+from nps.rules.fused import action, calls, grouped, launch
 from nps.rules.fused.inputs import Inputs
 
 SORTS = [(1, 1, 1), (3, 129, 4), (1, 300, 10), (2, 70, 300), (1, 9000, 3)]
@@ -66,6 +66,22 @@ def both(rule, n, i, h, d):
         ours = grouped.act_gradient(inputs, g, x, rule, *kept)
         update = raw + choice @ inputs.bias_out
     return (update, *ours), (expected, *torch.autograd.grad(expected, written, g))
+
+
+def test_the_number_of_rows_decides(monkeypatch):
+    def groups(t, n):
+        weights = torch.empty(1, n, 4, 5), torch.empty(1, n, 5)
+        inputs = Inputs(
+            *[torch.empty(0)] * 3, *weights, *[torch.empty(0)] * 3, None, 1.0, 0.0, True
+        )
+        return launch.groups(inputs, torch.zeros(2, t // 2, dtype=torch.int64))
+
+    monkeypatch.setattr(launch, "GROUPED_FROM", None)
+    assert not groups(10**6, 10)
+    monkeypatch.setattr(launch, "GROUPED_FROM", 100)
+    assert groups(100, 10)
+    assert not groups(98, 10)
+    assert not groups(100, grouped.MOST_RULES + 1)
 
 
 @pytest.mark.slow

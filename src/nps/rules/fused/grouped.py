@@ -133,7 +133,7 @@ def _sum(
     (s, t, p), q, n = a.shape, b.shape[2], ends.shape[1]
     tiles = _parts(p, SUM.rows) * _parts(q, SUM.columns)
     given = a, b, *into, order, ends, t, n, p, q, sums.shape[2]
-    calls.call("sum_by_rule", (tiles, sums.shape[1], s * n), *given, **_compiled(SUM))
+    calls.call("sum_by_rule", (s * n, sums.shape[1], tiles), *given, **_compiled(SUM))
 
 
 def _compiled(tile: Tile) -> dict[str, Any]:

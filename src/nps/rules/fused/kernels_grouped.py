@@ -126,7 +126,7 @@ def sum_by_rule(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Over a share of a rule's rows, the sums of a (P) times b (Q), and of b: `between` apart."""
-    tile, share, owner = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    owner, share, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     model, rule, shares = owner // N, owner % N, tl.num_programs(1)
     across = (Q + COLUMNS - 1) // COLUMNS
     ps = tile // across * ROWS + tl.arange(0, ROWS)
