@@ -331,6 +331,11 @@ def test_both_forms_by_rule(form, rule):
 
 # -- the kernels, interpreted ----------------------------------------------------------------------
 
+NOT_COMPILED = pytest.mark.skipif(
+    torch.cuda.is_available() or not calls.installed(),
+    reason="needs Triton, and no GPU: there the kernels themselves are tested",
+)
+
 INTERPRETED = """
 import torch
 from nps import ParallelNPS, SequentialNPS
@@ -355,7 +360,7 @@ print("same")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not calls.installed(), reason="needs Triton")
+@NOT_COMPILED
 @pytest.mark.parametrize("grouped_from", [None, 0])
 def test_kernels_in_the_interpreter(grouped_from):
     done = subprocess.run(

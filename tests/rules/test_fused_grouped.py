@@ -7,8 +7,9 @@ import sys
 import pytest
 import torch
 
-from nps.rules.fused import action, calls, grouped, launch
+from nps.rules.fused import action, grouped, launch
 from nps.rules.fused.inputs import Inputs
+from tests.rules.test_fused import NOT_COMPILED
 
 SORTS = [(1, 1, 1), (3, 129, 4), (1, 300, 10), (2, 70, 300), (1, 9000, 3)]
 SIZES = [
@@ -88,7 +89,7 @@ def test_the_number_of_rows_decides(monkeypatch):
 @pytest.mark.parametrize(
     "call", ["sort('cpu')", "action('cpu', 'tf32x3')", "action('cpu', 'parts')"]
 )
-@pytest.mark.skipif(not calls.installed(), reason="needs Triton")
+@NOT_COMPILED
 def test_the_kernels_in_the_interpreter(call):
     """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
     done = subprocess.run(
