@@ -15,7 +15,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from nps import ConvRules, ParallelNPS, SequentialNPS
 from nps.rules import fused
-from nps.rules.fused import action, by_rule, launch
+from nps.rules.fused import action, by_rule, calls
 from nps.rules.fused.inputs import Inputs
 from nps.rules.layer import RuleLayer
 from tests.rules import reference
@@ -331,6 +331,11 @@ def test_both_forms_by_rule(form, rule):
 
 # -- the kernels, interpreted ----------------------------------------------------------------------
 
+NOT_COMPILED = pytest.mark.skipif(
+    torch.cuda.is_available() or not calls.installed(),
+    reason="needs Triton, and no GPU: there the kernels themselves are tested",
+)
+
 INTERPRETED = """
 import torch
 from nps import ParallelNPS, SequentialNPS
@@ -338,6 +343,7 @@ from nps.rules.fused import launch
 from tests.rules import test_fused as t
 
 launch.serves = launch.fits
+launch.GROUPED_FROM = {grouped_from}
 for kind in (SequentialNPS, ParallelNPS):
     for (b, m, n, d), options in t.FEW:
         layer = t.make(kind, d, n, torch.float32, **options)
@@ -354,10 +360,11 @@ print("same")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not launch.installed(), reason="needs Triton")
-def test_kernels_in_the_interpreter():
+@NOT_COMPILED
+@pytest.mark.parametrize("grouped_from", [None, 0])
+def test_kernels_in_the_interpreter(grouped_from):
     done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED],
+        [sys.executable, "-c", INTERPRETED.replace("{grouped_from}", str(grouped_from))],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,

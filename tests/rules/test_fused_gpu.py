@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nps import ParallelNPS, SequentialNPS
-from nps.rules.fused import launch
+from nps.rules.fused import calls, launch
 from tests.rules.test_fused import OPTIONS, assert_same, make, step
 
 pytestmark = [
@@ -30,21 +30,28 @@ def run(kind, b, m, n, d, dtype=torch.float32, **options):
     return [step(layer, slots, noise, fused) for fused in (True, False)]
 
 
+@pytest.fixture(autouse=True, params=[None, 0], ids=["masked", "grouped"])
+def form(request, monkeypatch):
+    """Both forms of the rules' products, and how many kernels a stage then has."""
+    monkeypatch.setattr(launch, "GROUPED_FROM", request.param)
+    return 5 if request.param is None else 12
+
+
 @pytest.fixture
 def launches(monkeypatch):
     seen = []
-    real = launch._launch
+    real = calls.call
     monkeypatch.setattr(
-        launch, "_launch", lambda name, *x, **y: (seen.append(name), real(name, *x, **y))
+        calls, "call", lambda name, *x, **y: (seen.append(name), real(name, *x, **y))
     )
     return seen
 
 
 @BOTH
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_equals_the_steps(kind, size, launches):
+def test_equals_the_steps(kind, size, form, launches):
     assert_same(*run(kind, *size), rtol=1e-3, atol=2e-3)
-    assert len(launches) == 5
+    assert len(launches) == form
 
 
 @BOTH
@@ -107,7 +114,7 @@ def test_gradients_are_the_same_each_time(kind):
 
 
 @BOTH
-def test_a_stack_of_models_equals_each_alone(kind, launches):
+def test_a_stack_of_models_equals_each_alone(kind, form, launches):
     layer = make(kind, 16, 4, torch.float32, "cuda")
     slots = torch.randn(3, 50, 5, 16, device="cuda")
     noise = torch.rand(3, *layer.noise_shape(50, slots=5), device="cuda")
@@ -116,7 +123,7 @@ def test_a_stack_of_models_equals_each_alone(kind, launches):
         return layer(slots, noise=noise).sin().sum()
 
     together = torch.vmap(torch.func.grad(loss))(slots, noise)
-    assert len(launches) == 5
+    assert len(launches) == form
     for i in range(3):
         alone = torch.func.grad(loss)(slots[i], noise[i])
         torch.testing.assert_close(together[i], alone, rtol=1e-4, atol=1e-4)

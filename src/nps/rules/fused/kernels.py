@@ -61,7 +61,7 @@ def softmax_gradient_of_all(grad, noisy, inside, temperature):
 
 
 @triton.jit
-def score_slots(v, rule_map, first, ds, ns, N: tl.constexpr, D: tl.constexpr):
+def score_slots(v, rule_map, first, ds, ns, N, D: tl.constexpr):
     """(M, N) scores of slots (M, D), from row `first` of the map on."""
     scores = tl.zeros([v.shape[0], ns.shape[1]], tl.float32)
     for n in tl.range(0, N, loop_unroll_factor=4):
@@ -71,7 +71,7 @@ def score_slots(v, rule_map, first, ds, ns, N: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def score_gradient(to_scores, rule_map, first, ds, ns, N: tl.constexpr, D: tl.constexpr):
+def score_gradient(to_scores, rule_map, first, ds, ns, N, D: tl.constexpr):
     """(M, D) gradient to the slots of (M, N) gradients to their scores."""
     to_slots = tl.zeros([to_scores.shape[0], ds.shape[1]], tl.float32)
     for n in tl.range(0, N, loop_unroll_factor=4):
@@ -81,10 +81,9 @@ def score_gradient(to_scores, rule_map, first, ds, ns, N: tl.constexpr, D: tl.co
     return to_slots
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "N"])
 def hide(
-    before, rule, mine, T,
-    N: tl.constexpr, H: tl.constexpr, HP: tl.constexpr, ROWS: tl.constexpr,
+    before, rule, mine, T, N, H: tl.constexpr, HP: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """ReLU, and zero for the rules that were not chosen."""
     n = tl.program_id(1)
@@ -97,11 +96,10 @@ def hide(
     tl.store(mine + places, tl.maximum(value, 0.0), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "blocks", "N"])
 def expose(
-    passed, before, rule, g, bias_out, to_choice, sums, T, blocks,
-    N: tl.constexpr, H: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
-    ROWS: tl.constexpr,
+    passed, before, rule, g, bias_out, to_choice, sums, T, blocks, N,
+    H: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """From the gradient to the hidden layer of every rule, if it had been chosen.
 

@@ -18,11 +18,11 @@ from nps.rules.fused.kernels import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "N", "uniform_stride"])
 def choose_each(
     slots, rule_map, pull, uniform, allowed, dropout, scores, matches, won, rule, context,
-    noisy_bids, noisy, noisy_matches, x, B, uniform_stride,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
+    noisy_bids, noisy, noisy_matches, x, B, N, uniform_stride,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
     DP: tl.constexpr, SELF_CONTEXT: tl.constexpr, ALL: tl.constexpr, DROPS: tl.constexpr,
     DROP_TENSOR: tl.constexpr,
 ):  # fmt: skip
@@ -76,12 +76,12 @@ def choose_each(
     tl.store(x + D, other, mask=of_slot)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "N", "uniform_stride"])
 def choose_each_gradient(
     slots, rule_map, uniform, temperature, dropout, context, noisy_bids, noisy, noisy_matches,
     pull, update, g, to_rule_scores, to_context_scores, to_x, to_rule, to_slots, to_scores,
-    to_pull, B, uniform_stride,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
+    to_pull, B, N, uniform_stride,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
     DP: tl.constexpr, TEMPERATURE_TENSOR: tl.constexpr, DROPS: tl.constexpr,
     DROP_TENSOR: tl.constexpr, RULE_SCORES: tl.constexpr, CONTEXT_SCORES: tl.constexpr,
 ):  # fmt: skip
@@ -142,10 +142,10 @@ def choose_each_gradient(
     tl.store(to_slots + places, grad, mask=of_slot)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "N"])
 def change_each(
-    slots, won, rule, raw, bias_out, new, update, B,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, DP: tl.constexpr,
+    slots, won, rule, raw, bias_out, new, update, B, N,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, DP: tl.constexpr,
 ):  # fmt: skip
     """The update with its bias, and the slots with it where the rules have won."""
     row = tl.program_id(0).to(tl.int64)

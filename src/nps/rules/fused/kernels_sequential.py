@@ -21,11 +21,11 @@ from nps.rules.fused.kernels import (
 CHUNK = tl.constexpr(16)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "N", "uniform_stride"])
 def choose_one(
     slots, rule_map, bind_map, uniform, allowed, dropout, scores, matches, primary, rule, context,
-    noisy, noisy_matches, pull, x, B, uniform_stride,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
+    noisy, noisy_matches, pull, x, B, N, uniform_stride,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
     DP: tl.constexpr, SELF_CONTEXT: tl.constexpr, ALL: tl.constexpr, DROPS: tl.constexpr,
     DROP_TENSOR: tl.constexpr,
 ):  # fmt: skip
@@ -79,12 +79,12 @@ def choose_one(
     tl.store(x + row * 2 * D + D + ds, other, mask=ds < D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "N", "uniform_stride"])
 def choose_one_gradient(
     slots, rule_map, bind_map, uniform, temperature, dropout, primary, context, noisy,
     noisy_matches, pull, update, g, to_rule_scores, to_context_scores, to_x, to_rule, to_slots,
-    to_scores, to_pull, B, uniform_stride,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
+    to_scores, to_pull, B, N, uniform_stride,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
     DP: tl.constexpr, TEMPERATURE_TENSOR: tl.constexpr, DROPS: tl.constexpr,
     DROP_TENSOR: tl.constexpr, RULE_SCORES: tl.constexpr, CONTEXT_SCORES: tl.constexpr,
 ):  # fmt: skip
@@ -143,10 +143,10 @@ def choose_one_gradient(
     tl.store(to_slots + row * M * D + rows * D + ds, grad, mask=of_slot)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "N"])
 def change_one(
-    slots, primary, rule, raw, bias_out, new, update, B,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, DP: tl.constexpr,
+    slots, primary, rule, raw, bias_out, new, update, B, N,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, DP: tl.constexpr,
 ):  # fmt: skip
     """The update with its bias, and the slots with it."""
     row = tl.program_id(0).to(tl.int64)

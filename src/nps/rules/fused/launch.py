@@ -6,60 +6,44 @@ The functions stand in for those of the same purpose in `sequential.py`, `parall
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from nps.rules.fused.inputs import Grads, Inputs, add_product, product
+from nps.rules.fused import calls, grouped, masked
+from nps.rules.fused.inputs import Grads, Inputs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-LARGEST_TILE = 8192
-"""Numbers that a program can hold at a time."""
+GROUPED_FROM: int | None = None
+"""Rows from which on they are sorted by rule for the rules' products; None: never."""
 CHUNK = 16
 """Lines of a matrix that a program holds at a time."""
 
 
-@cache
-def installed() -> bool:
-    return find_spec("triton") is not None
-
-
 def serves(inputs: Inputs) -> bool:
-    return inputs.slots.is_cuda and installed() and fits(inputs)
+    return inputs.slots.is_cuda and calls.installed() and fits(inputs)
 
 
 def fits(inputs: Inputs) -> bool:
     (m, d), (n, h) = inputs.slots.shape[2:], inputs.bias_in.shape[1:]
     tiles = [(m, d), (m, n), (m, m), (CHUNK, h), (CHUNK, d)]
     single = inputs.slots.dtype == inputs.uniform.dtype == torch.float32
-    return single and all(_power(a) * _power(b) <= LARGEST_TILE for a, b in tiles)
+    return single and all(calls.power(a) * calls.power(b) <= calls.LARGEST_TILE for a, b in tiles)
 
 
-def _power(size: int) -> int:
-    """Triton's tiles have powers of two as their sizes."""
-    return 1 << (size - 1).bit_length()
-
-
-KERNELS = {"one": "kernels_sequential", "each": "kernels_parallel"}
-
-
-def _launch(name: str, grid: tuple[int, ...], *arguments: Any, **settings: Any) -> None:
-    file = next((file for part, file in KERNELS.items() if part in name.split("_")), "kernels")
-    kernel = getattr(import_module(f"nps.rules.fused.{file}"), name)
-    with torch.cuda.device_of(arguments[0]):
-        kernel[grid](*arguments, **settings)
+def groups(inputs: Inputs, rule: Int[Tensor, "S T"]) -> bool:
+    """Are the rows sorted by rule, or does one product serve all rules? They give the same."""
+    few = inputs.weight_in.shape[1] <= grouped.MOST_RULES
+    return few and GROUPED_FROM is not None and rule.numel() >= GROUPED_FROM
 
 
 def _tile(inputs: Inputs) -> dict[str, int]:
     """The sizes of a program that holds the slots of one element of the batch."""
     (_, _, m, d), n = inputs.slots.shape, inputs.weight_in.shape[1]
-    powers = {"MP": _power(m), "DP": _power(d)}
+    powers = {"MP": calls.power(m), "DP": calls.power(d)}
     warps = max(1, min(8, max(CHUNK, powers["MP"]) * powers["DP"] // 512))
     return {"M": m, "N": n, "D": d, **powers, "num_warps": warps}
 
@@ -68,7 +52,7 @@ def _choice(inputs: Inputs) -> dict[str, Any]:
     """The sizes of a program that chooses, and what it is told about its settings."""
     return {
         **_tile(inputs),
-        "NP": _power(inputs.weight_in.shape[1]),
+        "NP": calls.power(inputs.weight_in.shape[1], least=16),
         "B": inputs.slots.shape[1],
         "uniform_stride": _noise(inputs).stride(1),
         "DROPS": inputs.drops(),
@@ -88,7 +72,7 @@ def _choose(name: str, inputs: Inputs, given: tuple[Tensor, ...], out: tuple[Ten
     anything = given[0] if allowed is None else allowed.contiguous()
     settings = {"SELF_CONTEXT": inputs.self_context, "ALL": allowed is None, **_choice(inputs)}
     inside = (*(x.contiguous() for x in given), _noise(inputs), anything, inputs.dropout)
-    _launch(name, grid, *inside, *out, **settings)
+    calls.call(name, grid, *inside, *out, **settings)
 
 
 def _choose_gradient(
@@ -104,7 +88,7 @@ def _choose_gradient(
         **_choice(inputs),
     }
     inside = (*(x.contiguous() for x in maps), _noise(inputs), inputs.temperature, inputs.dropout)
-    _launch(name, grid, *inside, *chosen, *outer, *given[-2:], *out, **settings)
+    calls.call(name, grid, *inside, *chosen, *outer, *given[-2:], *out, **settings)
 
 
 def _change(
@@ -113,7 +97,7 @@ def _change(
     slots, (s, b, _, _) = inputs.slots, inputs.slots.shape
     new, update = torch.empty_like(slots), torch.empty_like(raw)
     given = slots, primary, rule, raw, inputs.bias_out.contiguous()
-    _launch(name, (s * b,), *given, new, update, B=b, **_tile(inputs))
+    calls.call(name, (s * b,), *given, new, update, B=b, **_tile(inputs))
     return new, update
 
 
@@ -186,18 +170,10 @@ def choose_each_gradient(
 # -- the rules -------------------------------------------------------------------------------------
 
 
-def act(
-    inputs: Inputs, x: Float[Tensor, "S T I"], rule: Int[Tensor, "S T"]
-) -> tuple[Float[Tensor, "S T D"], Tensor, Tensor, Tensor]:
+def act(inputs: Inputs, x: Float[Tensor, "S T I"], rule: Int[Tensor, "S T"]) -> tuple[Tensor, ...]:
     """What the chosen rules do, without its bias, and three tensors for `act_gradient`."""
-    s, n, i, h = inputs.weight_in.shape
-    side_by_side = inputs.weight_in.transpose(1, 2).reshape(s, i, n * h)
-    before = add_product(inputs.bias_in.reshape(s, 1, n * h), x, side_by_side)
-    mine, rows = torch.empty_like(before), rule.numel()
-    block = _block(rows)
-    grid, sizes = (-(-rows // block), n), {"N": n, "H": h, "HP": _power(h), "ROWS": block}
-    _launch("hide", grid, before, rule, mine, rows, **sizes)
-    return product(mine, inputs.weight_out.flatten(1, 2)), before, mine, side_by_side
+    form = grouped.act if groups(inputs, rule) else masked.act
+    return form(inputs, x, rule)
 
 
 def act_gradient(
@@ -205,26 +181,8 @@ def act_gradient(
     g: Float[Tensor, "S T D"],
     x: Float[Tensor, "S T I"],
     rule: Int[Tensor, "S T"],
-    before: Tensor,
-    mine: Tensor,
-    side_by_side: Tensor,
+    *kept: Tensor,
 ) -> tuple[Tensor, ...]:
     """To x, to the choice of every rule (S, T, N), and to the four weights."""
-    (s, n, i, h), (_, t, d) = inputs.weight_in.shape, g.shape
-    passed = product(g, inputs.weight_out.flatten(1, 2).mT)
-    block = _block(s * t)
-    blocks = -(-t // block)
-    to_choice, sums = g.new_empty(s, t, n), g.new_empty(s, blocks, n, h + d)
-    given = passed, before, rule, g, inputs.bias_out.contiguous(), to_choice, sums, t, blocks
-    sizes = {"N": n, "H": h, "D": d, "HP": _power(h), "DP": _power(d), "ROWS": block}
-    _launch("expose", (s * blocks, n), *given, **sizes)
-    to_bias_in, to_bias_out = sums.sum(1).split([h, d], -1)
-    to_weight_in = product(x.mT, passed).view(s, i, n, h).transpose(1, 2)
-    to_weight_out = product(mine.mT, g).view(s, n, h, d)
-    to_x = product(passed, side_by_side.mT)
-    return to_x, to_choice, to_weight_in, to_bias_in, to_weight_out, to_bias_out
-
-
-def _block(rows: int) -> int:
-    """Rows of a program: few enough to keep all processors busy."""
-    return 16 if rows <= 4096 else 32
+    form = grouped.act_gradient if groups(inputs, rule) else masked.act_gradient
+    return form(inputs, g, x, rule, *kept)

@@ -1,0 +1,181 @@
+# mypy: ignore-errors
+"""Triton kernels of the rules' products, each on the rows that chose the rule.
+
+First a counting sort: ranks come from sums, so the order is always the same. Rows stay where they
+are; a block is up to ROWS places of the order, all of one rule, and reads and writes through it.
+What needs every rule, the gradient to the choice, is one kernel that keeps the hidden layers to
+itself. Sizes are ordinary arguments, so that one compilation serves all.
+"""
+
+import triton
+import triton.language as tl
+
+SHARES = tl.constexpr(64)
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def count_rules(rule, counts, T, N, NP: tl.constexpr, ROWS: tl.constexpr):
+    """How many of a share of the rows chose each rule."""
+    share, model = tl.program_id(0), tl.program_id(1)
+    ts, ns = share * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, NP)[None, :]
+    chosen = tl.load(rule + model.to(tl.int64) * T + ts, mask=ts < T, other=-1)
+    number = tl.sum((chosen == ns).to(tl.int32), 0)[None, :]
+    tl.store(counts + (model * tl.num_programs(0) + share) * N + ns, number, mask=ns < N)
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def order_rows(rule, counts, order, ends, T, N, NP: tl.constexpr, ROWS: tl.constexpr):
+    """The rows sorted by rule, and where in this order each rule ends."""
+    share, model, shares = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
+    ts, ns = share * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, NP)[None, :]
+    total, earlier = tl.zeros([NP], tl.int32), tl.zeros([NP], tl.int32)
+    for first in range(0, shares, SHARES):
+        others = first + tl.arange(0, SHARES)[:, None]
+        inside = (others < shares) & (ns < N)
+        number = tl.load(counts + (model * shares + others) * N + ns, mask=inside, other=0)
+        total += tl.sum(number, 0)
+        earlier += tl.sum(tl.where(others < share, number, 0), 0)
+    end = tl.cumsum(total, 0)
+    start = model.to(tl.int64) * T
+    mine = tl.load(rule + start + ts, mask=ts < T, other=-1) == ns
+    place = (end - total + earlier)[None, :] + tl.cumsum(mine.to(tl.int32), 0) - 1
+    place = tl.sum(tl.where(mine, place, 0), 1)[:, None]
+    tl.store(order + start + place, ts, mask=ts < T)
+    if share == 0:
+        tl.store(ends + model * N + ns, end[None, :], mask=ns < N)
+
+
+@triton.jit
+def rows_of(block, model, order, ends, T, N, NP: tl.constexpr, ROWS: tl.constexpr):
+    """The rule of a block, N or more if there is none, its rows (ROWS, 1), and which exist."""
+    ns = tl.arange(0, NP)
+    end = tl.load(ends + model * N + ns, mask=ns < N, other=0)
+    start = tl.load(ends + model * N + ns - 1, mask=(ns > 0) & (ns < N), other=0)
+    blocks = (end - start + ROWS - 1) // ROWS
+    last = tl.cumsum(blocks, 0)
+    rule = tl.sum((last <= block).to(tl.int32), 0)
+    first = tl.sum(tl.where(ns == rule, start + (block - last + blocks) * ROWS, 0), 0)
+    places = first + tl.arange(0, ROWS)[:, None]
+    here = places < tl.sum(tl.where(ns == rule, end, 0), 0)
+    before = model.to(tl.int64) * T
+    return rule, before + tl.load(order + before + places, mask=here, other=0), here
+
+
+@triton.jit
+def leading(x):
+    """The part of float32 numbers that TF32 holds, rounded to nearest."""
+    return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def add_product(a, b, total, PRECISION: tl.constexpr):
+    """total + a b. "parts": products of the numbers' leading and trailing parts, added as they come
+    (Triton's "tf32x3" adds them up beside the total and looks for infinities)."""
+    if PRECISION == "parts":
+        high, other = leading(a), leading(b)
+        total = tl.dot(leading(a - high), other, total, input_precision="tf32")
+        total = tl.dot(high, leading(b - other), total, input_precision="tf32")
+        return tl.dot(high, other, total, input_precision="tf32")
+    else:
+        return tl.dot(a, b, total, input_precision=PRECISION)
+
+
+@triton.jit
+def multiply(
+    a, rows, here, b, cs, K, C, to_k, to_c,
+    COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Rows of a (K wide) times columns of b (K, C), whose numbers lie to_k and to_c apart."""
+    total = tl.zeros([rows.shape[0], COLUMNS], tl.float32)
+    for k in range(0, K, STEP):
+        across, down = k + tl.arange(0, STEP)[None, :], k + tl.arange(0, STEP)[:, None]
+        left = tl.load(a + rows * K + across, mask=here & (across < K), other=0.0)
+        inside = (down < K) & (cs < C)
+        right = tl.load(b + down * to_k + cs * to_c, mask=inside, other=0.0)
+        total = add_product(left, right, total, PRECISION)
+    return total
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def multiply_by_rule(
+    a, weight, bias, gate, out, order, ends, T, N, K, C, to_k, to_c,
+    RELU: tl.constexpr, GATED: tl.constexpr, NP: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Each row times the matrix of its rule; then bias and ReLU, or what such a ReLU lets back."""
+    model = tl.program_id(2)
+    rule, rows, here = rows_of(tl.program_id(0), model, order, ends, T, N, NP, ROWS)
+    if rule >= N:
+        return
+    owner = model * N + rule
+    cs = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    inside = here & (cs < C)
+    matrix = weight + owner.to(tl.int64) * K * C
+    total = multiply(a, rows, here, matrix, cs, K, C, to_k, to_c, COLUMNS, STEP, PRECISION)
+    if RELU:
+        total = tl.maximum(total + tl.load(bias + owner * C + cs, mask=cs < C, other=0.0), 0.0)
+    if GATED:
+        fired = tl.load(gate + rows * C + cs, mask=inside, other=0.0) > 0
+        total = tl.where(fired, total, 0.0)
+    tl.store(out + rows * C + cs, total, mask=inside)
+
+
+@triton.jit(do_not_specialize=["T", "N", "between"])
+def sum_by_rule(
+    a, b, to_weight, to_bias, order, ends, T, N, P, Q, between,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Over a share of a rule's rows, the sums of a (P) times b (Q), and of b: `between` apart."""
+    owner, share, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    model, rule, shares = owner // N, owner % N, tl.num_programs(1)
+    across = (Q + COLUMNS - 1) // COLUMNS
+    ps = tile // across * ROWS + tl.arange(0, ROWS)
+    qs = tile % across * COLUMNS + tl.arange(0, COLUMNS)
+    end = tl.load(ends + owner)
+    start = tl.load(ends + owner - 1, mask=rule > 0, other=0)
+    size = ((end - start + shares - 1) // shares + STEP - 1) // STEP * STEP
+    start += share * size
+    end = tl.minimum(end, start + size)
+    before = model.to(tl.int64) * T
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    lines = tl.zeros([STEP, COLUMNS], tl.float32)
+    for place in range(start, end, STEP):
+        places = place + tl.arange(0, STEP)[:, None]
+        here = places < end
+        rows = before + tl.load(order + before + places, mask=here, other=0)
+        left = tl.load(a + rows * P + ps[None, :], mask=here & (ps < P)[None, :], other=0.0)
+        right = tl.load(b + rows * Q + qs[None, :], mask=here & (qs < Q)[None, :], other=0.0)
+        total = add_product(tl.trans(left), right, total, PRECISION)
+        lines += right
+    skip = (model * shares + share).to(tl.int64) * between
+    inside = (ps < P)[:, None] & (qs < Q)[None, :]
+    places = rule * P * Q + ps[:, None] * Q + qs[None, :]
+    tl.store(to_weight + skip + places, total, mask=inside)
+    if tile < across:
+        tl.store(to_bias + skip + rule * Q + qs, tl.sum(lines, 0), mask=qs < Q)
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def choice_gradient(
+    x, g, weight_in, bias_in, weight_out, bias_out, to_choice, T, N, X, H, D,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """To the choice of a rule by rows, chosen or not: g times what the rule would have done."""
+    n, model = tl.program_id(1), tl.program_id(2)
+    owner = (model * N + n).to(tl.int64)
+    ts = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    here, rows = ts < T, model.to(tl.int64) * T + ts
+    weight_in += owner * X * H
+    weight_out += owner * H * D
+    total = tl.zeros([ROWS], tl.float32)
+    for h in range(0, H, COLUMNS):
+        hs = h + tl.arange(0, COLUMNS)[None, :]
+        hidden = multiply(x, rows, here, weight_in, hs, X, H, H, 1, COLUMNS, STEP, PRECISION)
+        bias = tl.load(bias_in + owner * H + hs, mask=hs < H, other=0.0)
+        passed = multiply(g, rows, here, weight_out, hs, D, H, 1, D, COLUMNS, STEP, PRECISION)
+        total += tl.sum(tl.maximum(hidden + bias, 0.0) * passed, 1)
+    for d in range(0, D, STEP):
+        ds = d + tl.arange(0, STEP)[None, :]
+        outer = tl.load(g + rows * D + ds, mask=here & (ds < D), other=0.0)
+        total += tl.sum(outer * tl.load(bias_out + owner * D + ds, mask=ds < D, other=0.0), 1)
+    tl.store(to_choice + rows * N + n, total[:, None], mask=here)
