@@ -21,7 +21,7 @@ class Config(TrainConfig):
     """Pairs of images a step."""
     learning_rate: float = 1e-4
     """Adam's learning rate."""
-    validate_every: int = 10
+    validate_every: int = 5
     """Epochs between validations."""
     clip_norm: float | None = 1.0
     """Clip the gradient's norm to this; none leaves it."""
