@@ -94,6 +94,24 @@ def test_without_self_context_the_other_slot_is_changed():
         assert set(asking.tolist()) == {0, 1}
 
 
+def test_where_one_slot_asks_no_other_is_chosen_for():
+    torch.manual_seed(4)
+    free, layer = OperandNPS(D, 4), OperandNPS(D, 4, asks=OPERATION)
+    layer.load_state_dict(free.state_dict())
+    slots = 2.0 * torch.randn(40, 2, D)
+    noise = torch.rand(layer.noise_shape(40, slots=2))
+    result, trace = layer(slots, noise=noise, return_trace=True)
+    assert (trace.context.amax(-1) == OPERATION).all()
+    assert (trace.rule_scores[..., IMAGE, :] == -torch.inf).all()
+    assert torch.isfinite(trace.rule_scores[..., OPERATION, :]).all()
+    # Where the operation asks of its own accord, nothing differs.
+    other, freely = free(slots, noise=noise, return_trace=True)
+    same = freely.context.amax((-2, -1)) == OPERATION
+    assert 0 < same.sum() < 40
+    assert torch.equal(result[same], other[same])
+    assert not torch.equal(result[~same], other[~same])
+
+
 def test_the_operation_asks_and_the_image_changes():
     model = obedient(make())
     operation = every_operation()

@@ -43,7 +43,8 @@ class OperandNPS(SequentialNPS):
     A trace tells the rule at slot p, which it read; its context is s, the slot that chose the rule;
     its context scores are those of step 3, among which p is the largest.
 
-    Args: as for `SequentialNPS`; without `self_context` p is never s.
+    Args: as for `SequentialNPS`; without `self_context` p is never s. With `asks` that slot is the
+        only one that step 2 chooses a rule for, and the scores of the others are -inf.
 
     Shapes: slots (..., M, D) -> (..., D).
     """
@@ -61,6 +62,7 @@ class OperandNPS(SequentialNPS):
         temperature: float = 1.0,
         dropout: float = 0.0,
         self_context: bool = True,
+        asks: int | None = None,
     ) -> None:
         super().__init__(
             slot_dim,
@@ -72,6 +74,7 @@ class OperandNPS(SequentialNPS):
             dropout=dropout,
             self_context=self_context,
         )
+        self.asks = asks
 
     def _stage(
         self,
@@ -83,11 +86,17 @@ class OperandNPS(SequentialNPS):
     ) -> tuple[Tensor, Choices]:
         if slot_mask is not None:
             raise ValueError("slot_mask: got one, expected none: the result is not a slot's")
-        asking, rule, _, operand, *scores = self._found(features, embedding, None, noise)
+        asks = None
+        if self.asks is not None:
+            asks = torch.arange(features.shape[-2], device=features.device) == self.asks
+        found = self._found(features, embedding, None, noise, asks)
+        asking, rule, _, operand, scores, operand_scores = found
+        if asks is not None:
+            scores = scores.masked_fill(~asks.unsqueeze(-1), -torch.inf)
         # Step 4: the rule reads the slot of step 3 alone.
         slot = pick(operand, slots).squeeze(-2)
         roles = (operand.squeeze(-2), rule.unsqueeze(-2), asking.unsqueeze(-2))
-        return slot + self.action(slot, rule), Choices(*roles, *scores)
+        return slot + self.action(slot, rule), Choices(*roles, scores, operand_scores)
 
     def action(
         self, slot: Float[Tensor, "*batch D"], rule: Float[Tensor, "*batch N"]

@@ -88,16 +88,21 @@ class SequentialNPS(RuleLayer):
         return slots, Choices(primary, rule.unsqueeze(-2), context, *scores)
 
     def _found(
-        self, features: Tensor, embedding: Tensor, slot_mask: Tensor | None, noise: StageNoise
+        self,
+        features: Tensor,
+        embedding: Tensor,
+        slot_mask: Tensor | None,
+        noise: StageNoise,
+        primaries: Tensor | None = None,
     ) -> Found:
-        """Steps 2 and 3."""
+        """Steps 2 and 3; `primaries` are the slots of which step 2 chooses, if not all."""
         m, n = features.shape[-2], len(self.rules)
         pair_noise, context_noise = noise.choices
         queries, keys = project(features, self.select.query, self.bind.key)
 
         # Step 2: one (slot, rule) pair among M·N.
         scores = match(queries, self.select.key(embedding))
-        allowed = self._pairs_allowed(slot_mask)
+        allowed = self._pairs_allowed(slot_mask if primaries is None else primaries)
         pair = self._choose(
             self._drop(scores, noise.drop).flatten(-2),
             None if allowed is None else allowed.expand_as(scores).flatten(-2),

@@ -17,8 +17,8 @@ from nps.experiments.mnist.task import MnistTask
 PRESETS = {
     "mnist": Preset("The paper's settings: 4 rules.", Config()),
     "mnist-balanced": Preset(
-        "Ours: choices explore at first, and no rule is for the slot that asks for it.",
-        Config(dropout=0.35, balance=0.01, self_context=False),
+        "Ours: no rule is left behind at first; the operation asks, and the image is changed.",
+        Config(balance=0.01, image_asks=False, self_context=False),
     ),
     "mnist-mlp": Preset(
         "Without rules: one MLP, as large as the four rules, is fed the operation.",
@@ -26,7 +26,14 @@ PRESETS = {
     ),
     "mnist-fifth": Preset(
         "Rule surgery: a fifth operation and rule are added to trained models, all else frozen.",
-        Config(flip=True, self_context=False, epochs=10, learning_rate=1e-3, validate_every=1),
+        Config(
+            flip=True,
+            image_asks=False,
+            self_context=False,
+            epochs=10,
+            learning_rate=1e-3,
+            validate_every=2,
+        ),
         after="mnist-balanced",
     ),
 }

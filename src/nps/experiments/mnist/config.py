@@ -21,7 +21,7 @@ class Config(TrainConfig):
     """Pairs of images a step."""
     learning_rate: float = 1e-4
     """Adam's learning rate."""
-    validate_every: int = 5
+    validate_every: int = 20
     """Epochs between validations."""
     clip_norm: float | None = 1.0
     """Clip the gradient's norm to this; none leaves it."""
@@ -47,6 +47,8 @@ class Config(TrainConfig):
     """Of the straight-through softmax."""
     self_context: bool = True
     """May the slot that chose the rule be the one it is applied to?"""
+    image_asks: bool = True
+    """May the image choose the rule, too? The appendix means the operation to."""
     balance: float = 0.0
     """Weight of a bonus on the entropy of the rules' mean use: no rule is left behind early."""
     explore_until: float = 0.1
@@ -107,6 +109,7 @@ BUILD = (
     "hidden_dim",
     "slot_dim",
     "self_context",
+    "image_asks",
     "rotation",
     "shift",
 )

@@ -219,6 +219,7 @@ def make_layer(config: Config, rules: int) -> OperandNPS | OneMLP:
         temperature=config.temperature,
         dropout=config.dropout,
         self_context=config.self_context,
+        asks=None if config.image_asks else OPERATION,
     )
     with torch.no_grad():
         layer.select.query.out.weight *= config.score_gain
