@@ -62,25 +62,6 @@ def rows_of(block, model, order, ends, T, N, NP: tl.constexpr, ROWS: tl.constexp
 
 
 @triton.jit
-def leading(x):
-    """The part of float32 numbers that TF32 holds, rounded to nearest."""
-    return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def add_product(a, b, total, PRECISION: tl.constexpr):
-    """total + a b. "parts": products of the numbers' leading and trailing parts, added as they come
-    (Triton's "tf32x3" adds them up beside the total and looks for infinities)."""
-    if PRECISION == "parts":
-        high, other = leading(a), leading(b)
-        total = tl.dot(leading(a - high), other, total, input_precision="tf32")
-        total = tl.dot(high, leading(b - other), total, input_precision="tf32")
-        return tl.dot(high, other, total, input_precision="tf32")
-    else:
-        return tl.dot(a, b, total, input_precision=PRECISION)
-
-
-@triton.jit
 def multiply(
     a, rows, here, b, cs, K, C, to_k, to_c,
     COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
@@ -92,7 +73,7 @@ def multiply(
         left = tl.load(a + rows * K + across, mask=here & (across < K), other=0.0)
         inside = (down < K) & (cs < C)
         right = tl.load(b + down * to_k + cs * to_c, mask=inside, other=0.0)
-        total = add_product(left, right, total, PRECISION)
+        total = tl.dot(left, right, total, input_precision=PRECISION)
     return total
 
 
@@ -145,7 +126,7 @@ def sum_by_rule(
         rows = before + tl.load(order + before + places, mask=here, other=0)
         left = tl.load(a + rows * P + ps[None, :], mask=here & (ps < P)[None, :], other=0.0)
         right = tl.load(b + rows * Q + qs[None, :], mask=here & (qs < Q)[None, :], other=0.0)
-        total = add_product(tl.trans(left), right, total, PRECISION)
+        total = tl.dot(tl.trans(left), right, total, input_precision=PRECISION)
         lines += right
     skip = (model * shares + share).to(tl.int64) * between
     inside = (ps < P)[:, None] & (qs < Q)[None, :]

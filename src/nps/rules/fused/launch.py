@@ -17,8 +17,8 @@ from nps.rules.fused.inputs import Grads, Inputs
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-GROUPED_FROM: int | None = None
-"""Rows from which on they are sorted by rule for the rules' products; None: never."""
+GROUPED_FROM = 1024
+"""Rows from which on they are sorted by rule for the rules' products."""
 CHUNK = 16
 """Lines of a matrix that a program holds at a time."""
 
@@ -37,7 +37,7 @@ def fits(inputs: Inputs) -> bool:
 def groups(inputs: Inputs, rule: Int[Tensor, "S T"]) -> bool:
     """Are the rows sorted by rule, or does one product serve all rules? They give the same."""
     few = inputs.weight_in.shape[1] <= grouped.MOST_RULES
-    return few and GROUPED_FROM is not None and rule.numel() >= GROUPED_FROM
+    return few and rule.numel() >= GROUPED_FROM
 
 
 def _tile(inputs: Inputs) -> dict[str, int]:
