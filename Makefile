@@ -25,7 +25,7 @@ format: $(VENV)/.test
 # Tables in README and docs, from the committed logs.
 results: $(VENV)/.demo
 	$(BIN)/nps table results/arithmetic --report --into README.md docs/arithmetic.md
-	$(BIN)/nps table results/mnist/quick --report --into README.md docs/mnist.md
+	$(BIN)/nps table results/mnist --report --into README.md docs/mnist.md
 
 # torch first and by its pinned version: an unpinned one may pull gigabytes of CUDA libraries.
 $(VENV)/.torch: constraints.txt

@@ -154,7 +154,7 @@ def test_surgery_says_yes_and_no(report):
 
 def test_figures_are_drawn_from_the_log(report):
     figures = {b.name: b for b in report.blocks if isinstance(b, Figure)}
-    assert set(figures) == {"grid", "composition", "strip"}
+    assert set(figures) == {"grid-mnist", "grid-mnist-mlp", "composition", "strip"}
     assert all(figure.png.startswith(b"\x89PNG") for figure in figures.values())
 
 

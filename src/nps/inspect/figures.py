@@ -102,7 +102,7 @@ def error_over_length(
         axis.plot(lengths, values, style, color="gray", label=name)
     axis.axvline(trained_to + 0.5, color="gray", linewidth=0.8)
     axis.set_xticks(list(lengths))
-    axis.set_ylim(bottom=0.0)
+    axis.set_yscale("log")
     axis.set_xlabel("operations, one after the other")
     axis.set_ylabel("MSE")
     axis.grid(alpha=0.3)

@@ -36,11 +36,15 @@ def middle(runs: Sequence[Result]) -> Result:
 
 
 def grid(results: Results, labels: Labels) -> list[Block]:
-    """Inputs, targets and outputs of every operation, for the first model."""
-    for name, runs in holding(results, "pictures").items():
-        heading = Heading("What it draws")
-        if not figures.available():
-            return [heading, NO_FIGURE]
+    """Inputs, targets and outputs of every operation."""
+    drawn = holding(results, "pictures")
+    if not drawn:
+        return []
+    heading = Heading("What they draw")
+    if not figures.available():
+        return [heading, NO_FIGURE]
+    blocks: list[Block] = [heading]
+    for name, runs in drawn.items():
         run = middle(runs)
         shown = {key: unpack(value) for key, value in run.test["pictures"].items()}
         rows = []
@@ -49,9 +53,9 @@ def grid(results: Results, labels: Labels) -> list[Block]:
             rows += [(key, np.stack([beside[key], *shown[key][:, b]])) for key in beside]
         operations = EVERY_OPERATION[: len(shown["target"])]
         png = figures.picture_rows(rows, ["input", *_spoken(operations)])
-        caption = f"Test digits under each operation. {labels[name]}, seed {run.seed}"
-        return [heading, Figure("grid", png, caption)]
-    return []
+        caption = f"Test digits under each operation. {labels[name]}, seed {run.seed} (the median)"
+        blocks.append(Figure(f"grid-{name}", png, caption))
+    return blocks
 
 
 # -- composition ----------------------------------------------------------------------------------
