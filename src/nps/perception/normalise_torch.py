@@ -1,8 +1,9 @@
-"""Batch normalisation of S seeds at once in torch's own operations, in few passes over the rows
-(normalise.py says what it computes). The rows may lie in memory in any order."""
+"""Batch normalisation by torch's own passes over the rows, which are fast on a CPU, seed by seed
+(normalise.py says what it computes). Under vmap they would copy all rows, and fail on CUDA."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,16 +23,7 @@ def forward(
     given: tuple[Tensor, ...],
     form: Form,
 ) -> tuple[Tensor, ...]:
-    wide, rows = widened(x), _rows(x)
-    mean = given[0] if given else wide.mean(rows)
-    centred = wide - _spread(mean, wide)
-    variance = given[1] if given else centred.square().mean(rows)
-    scale = weight * (variance + form.epsilon).rsqrt()
-    y = torch.addcmul(_spread(bias, wide), centred, _spread(scale, wide), out=centred)
-    if form.slope != 1:
-        y = F.leaky_relu_(y, form.slope)
-    y = y.to(x.dtype)
-    return (y,) if given else (y, mean, variance)
+    return _together(_forward(*one, form=form) for one in zip(x, weight, bias, *given, strict=True))
 
 
 def backward(
@@ -42,26 +34,42 @@ def backward(
     mean: Float[Tensor, "S C"],
     variance: Float[Tensor, "S C"],
     form: Form,
-) -> tuple[Tensor, Tensor, Tensor]:
-    wide, rows = widened(x), _rows(x)
-    inverse = (variance + form.epsilon).rsqrt()
-    scale = weight * inverse
-    centred = wide - _spread(mean, wide)
-    before = widened(gradient)
+) -> tuple[Tensor, ...]:
+    seeds = zip(gradient, x, weight, bias, mean, variance, strict=True)
+    return _together(_backward(*one, form) for one in seeds)
+
+
+def _forward(
+    x: Tensor, weight: Tensor, bias: Tensor, *given: Tensor, form: Form
+) -> tuple[Tensor, ...]:
+    wide = widened(x).movedim(-1, 1)  # torch has the channels second
+    mean, variance = given or torch.batch_norm_update_stats(wide, None, None, 0.0)
+    y = torch.native_batch_norm(wide, weight, bias, mean, variance, False, 0.0, form.epsilon)[0]
     if form.slope != 1:
-        z = torch.addcmul(_spread(bias, wide), centred, _spread(scale, wide))
+        y = F.leaky_relu_(y, form.slope)
+    y = y.movedim(1, -1).to(x.dtype)
+    return (y,) if given else (y, mean, variance)
+
+
+def _backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    form: Form,
+) -> tuple[Tensor, ...]:
+    wide, before = widened(x).movedim(-1, 1), widened(gradient).movedim(-1, 1)
+    inverse = (variance + form.epsilon).rsqrt()
+    given = weight, mean, variance, mean, inverse
+    if form.slope != 1:
+        z = torch.native_batch_norm(wide, weight, bias, mean, variance, False, 0.0, form.epsilon)[0]
         before = torch.ops.aten.leaky_relu_backward(before, z, form.slope, False)
-    to_bias = before.sum(rows)
-    to_weight = (before * centred).sum(rows) * inverse
-    if form.of_batch:  # the mean takes its share back, and so does the variance
-        count = x.shape[1:-1].numel()
-        of_mean, of_variance = to_bias * scale / -count, to_weight * scale * inverse / -count
-        of_mean, of_variance = _spread(of_mean, wide), _spread(of_variance, wide)
-        to_x = torch.addcmul(of_mean, centred, of_variance, out=centred)
-        to_x.addcmul_(before, _spread(scale, wide))
-    else:
-        to_x = before * _spread(scale, wide)
-    return to_x.to(x.dtype), to_weight.to(weight.dtype), to_bias.to(bias.dtype)
+    to_x, to_weight, to_bias = torch.ops.aten.native_batch_norm_backward(
+        before, wide, *given, form.of_batch, form.epsilon, (True, True, True)
+    )
+    return to_x.movedim(1, -1).to(x.dtype), to_weight, to_bias
 
 
 def widened(x: Tensor) -> Tensor:
@@ -69,10 +77,9 @@ def widened(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def _rows(x: Tensor) -> tuple[int, ...]:
-    """The dimensions that a channel's statistics are taken over."""
-    return tuple(range(1, x.dim() - 1))
-
-
-def _spread(values: Float[Tensor, "S C"], x: Tensor) -> Tensor:
-    return values.view(len(values), *[1] * (x.dim() - 2), -1)
+def _together(seeds: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """A first dimension for the seeds; a single one is not copied."""
+    return tuple(
+        values[0].unsqueeze(0) if len(values) == 1 else torch.stack(values)
+        for values in zip(*seeds, strict=True)
+    )
