@@ -1,9 +1,9 @@
-"""Batch normalisation by torch's own passes over the rows, which are fast on a CPU, seed by seed
-(normalise.py says what it computes). Under vmap they would copy all rows, and fail on CUDA."""
+"""Batch normalisation by torch's own passes, which are fast on a CPU (normalise.py says what it
+computes). A stack of images is one with S · C channels, which is how torch's convolution under
+vmap leaves it, too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,7 +23,13 @@ def forward(
     given: tuple[Tensor, ...],
     form: Form,
 ) -> tuple[Tensor, ...]:
-    return _together(_forward(*one, form=form) for one in zip(x, weight, bias, *given, strict=True))
+    image = _image(x)
+    mean, variance = (v.flatten() for v in given) if given else _moments(image)
+    y = _affine(image, weight, bias, mean, variance, form)
+    if form.slope != 1:
+        y = F.leaky_relu_(y, form.slope)
+    y = _rows(y, x)
+    return (y,) if given else (y, mean.view_as(weight), variance.view_as(weight))
 
 
 def backward(
@@ -35,41 +41,17 @@ def backward(
     variance: Float[Tensor, "S C"],
     form: Form,
 ) -> tuple[Tensor, ...]:
-    seeds = zip(gradient, x, weight, bias, mean, variance, strict=True)
-    return _together(_backward(*one, form) for one in seeds)
-
-
-def _forward(
-    x: Tensor, weight: Tensor, bias: Tensor, *given: Tensor, form: Form
-) -> tuple[Tensor, ...]:
-    wide = widened(x).movedim(-1, 1)  # torch has the channels second
-    mean, variance = given or torch.batch_norm_update_stats(wide, None, None, 0.0)
-    y = torch.native_batch_norm(wide, weight, bias, mean, variance, False, 0.0, form.epsilon)[0]
+    image, before = _image(x), _image(gradient)
+    mean, variance = mean.flatten(), variance.flatten()
     if form.slope != 1:
-        y = F.leaky_relu_(y, form.slope)
-    y = y.movedim(1, -1).to(x.dtype)
-    return (y,) if given else (y, mean, variance)
-
-
-def _backward(
-    gradient: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    variance: Tensor,
-    form: Form,
-) -> tuple[Tensor, ...]:
-    wide, before = widened(x).movedim(-1, 1), widened(gradient).movedim(-1, 1)
-    inverse = (variance + form.epsilon).rsqrt()
-    given = weight, mean, variance, mean, inverse
-    if form.slope != 1:
-        z = torch.native_batch_norm(wide, weight, bias, mean, variance, False, 0.0, form.epsilon)[0]
+        z = _affine(image, weight, bias, mean, variance, form)
         before = torch.ops.aten.leaky_relu_backward(before, z, form.slope, False)
+    inverse = (variance + form.epsilon).rsqrt()
+    statistics = mean, variance, mean, inverse
     to_x, to_weight, to_bias = torch.ops.aten.native_batch_norm_backward(
-        before, wide, *given, form.of_batch, form.epsilon, (True, True, True)
+        before, image, weight.flatten(), *statistics, form.of_batch, form.epsilon, (True,) * 3
     )
-    return to_x.movedim(1, -1).to(x.dtype), to_weight, to_bias
+    return _rows(to_x, x), to_weight.view_as(weight), to_bias.view_as(bias)
 
 
 def widened(x: Tensor) -> Tensor:
@@ -77,9 +59,24 @@ def widened(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def _together(seeds: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """A first dimension for the seeds; a single one is not copied."""
-    return tuple(
-        values[0].unsqueeze(0) if len(values) == 1 else torch.stack(values)
-        for values in zip(*seeds, strict=True)
-    )
+def _moments(image: Float[Tensor, "B S*C *size"]) -> tuple[Tensor, Tensor]:
+    mean, variance = torch.batch_norm_update_stats(image, None, None, 0.0)
+    return mean, variance
+
+
+def _affine(
+    image: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, form: Form
+) -> Tensor:
+    scale = weight.flatten(), bias.flatten(), mean, variance
+    return torch.native_batch_norm(image, *scale, False, 0.0, form.epsilon)[0]
+
+
+def _image(x: Float[Tensor, "S B *size C"]) -> Float[Tensor, "B S*C *size"]:
+    return widened(x).movedim((0, -1), (1, 2)).flatten(1, 2)
+
+
+def _rows(
+    image: Float[Tensor, "B S*C *size"], like: Float[Tensor, "S B *size C"]
+) -> Float[Tensor, "S B *size C"]:
+    stacked: Tensor = image.unflatten(1, (len(like), -1))
+    return stacked.movedim((1, 2), (0, -1)).to(like.dtype)
