@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -60,6 +61,12 @@ def with_gradients(call, tensors, slope, evaluates):
     return [y.detach(), *found, *torch.autograd.grad((y * weights).sum(), learned)]
 
 
+def written_out(x, weight, bias, given, slope):
+    """What there is on CUDA without the kernels."""
+    z, *found = module._written_out(x, weight, bias, given, 1e-5)
+    return F.leaky_relu(z, slope), *found
+
+
 def stacked(call):
     """The call for a stack of seeds."""
 
@@ -98,9 +105,10 @@ def test_values_and_gradients_are_torch_s(shape, slope, evaluates):
     exact = inputs(shape)
     expected = with_gradients(by_torch, exact, slope, evaluates)
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-5)):
-        found = with_gradients(ours, [v.to(dtype) for v in exact], slope, evaluates)
-        assert all(v.dtype == dtype for v in found)
-        assert_same(found, expected, tolerance)
+        for call in (ours, written_out):
+            found = with_gradients(call, [v.to(dtype) for v in exact], slope, evaluates)
+            assert all(v.dtype == dtype for v in found)
+            assert_same(found, expected, tolerance)
 
 
 @BOTH
@@ -206,12 +214,6 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"x: got shape \(1, 1, 1, 3\), expected two or more"):
         Norm(3, 0.0)(one)
     assert Norm(3, 0.0).eval()(one).shape == one.shape
-    x, weight, bias, *_ = inputs((4, 3))
-    (first,) = torch.autograd.grad(
-        normalise(x.requires_grad_(), weight, bias)[0].sin().sum(), x, create_graph=True
-    )
-    with pytest.raises(NotImplementedError, match="normalise: there are no second derivatives"):
-        torch.autograd.grad(first.square().sum(), x)
 
 
 # -- the kernels -----------------------------------------------------------------------------------
@@ -220,24 +222,44 @@ def test_what_is_refused():
 KERNEL_SHAPES = [(7, 5, 5, 5), (3, 2, 100), (37, 9, 9, 32)]
 
 
+@contextmanager
+def kernels():
+    usual, module._has_kernels = module._has_kernels, lambda _: True
+    try:
+        yield
+    finally:
+        module._has_kernels = usual
+
+
 def compare_kernels(device: str) -> None:
     """Values and gradients of every shape, one seed and a stack, against float64 by torch."""
-    usual = module._has_kernels
     for shape in KERNEL_SHAPES:
         for seeds, slope, evaluates in (((), 0.01, False), ((3,), 0.0, False), ((2,), 1.0, True)):
             exact = [v.float().double() for v in inputs(shape, seeds=seeds)]
-            expected = with_gradients(
-                one_by_one(by_torch) if seeds else by_torch, exact, slope, evaluates
-            )
-            call = stacked(ours) if seeds else ours
-            module._has_kernels = lambda _: True
-            try:
-                found = with_gradients(
-                    call, [v.to(device, torch.float32) for v in exact], slope, evaluates
-                )
-            finally:
-                module._has_kernels = usual
-            assert_same(found, expected, 2e-5)
+            reference, call = (one_by_one(by_torch), stacked(ours)) if seeds else (by_torch, ours)
+            expected = with_gradients(reference, exact, slope, evaluates)
+            with kernels():
+                tensors = [v.to(device, torch.float32) for v in exact]
+                assert_same(with_gradients(call, tensors, slope, evaluates), expected, 2e-5)
+
+
+def compare_transforms(device: str) -> None:
+    """The kernels in a gradient inside vmap, and in a stack of stacks; none is derived twice."""
+    x, weight, bias = inputs((4, 3, 3, 5), torch.float32, device, seeds=(2, 3))[:3]
+
+    def loss(weight, x, bias):
+        return normalise(x, weight, bias, slope=0.01)[0].sin().sum()
+
+    call = vmap(vmap(grad(loss), (0, 0, None)))
+    expected = call(weight.double(), x.double(), bias[:, 0].double())
+    with kernels():
+        found = call(weight, x, bias[:, 0])
+        w = weight[0, 0].requires_grad_()
+        values = normalise(x[0, 0], w, bias[0, 0])[0]
+        (first,) = torch.autograd.grad(values.sin().sum(), w, create_graph=True)
+        with pytest.raises(NotImplementedError, match="no second derivatives on CUDA"):
+            torch.autograd.grad(first.sum(), w)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
 
 
 def compare_far_from_zero(device: str) -> None:
@@ -256,8 +278,8 @@ def test_the_kernels_in_the_interpreter():
     """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
     program = f"""if True:
-        from {__name__} import compare_far_from_zero, compare_kernels
-        compare_kernels("cpu"); compare_far_from_zero("cpu")"""
+        from {__name__} import compare_far_from_zero, compare_kernels, compare_transforms
+        compare_kernels("cpu"); compare_transforms("cpu"); compare_far_from_zero("cpu")"""
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "TRITON_INTERPRET": "1"},
@@ -270,6 +292,7 @@ def test_the_kernels_in_the_interpreter():
 @pytest.mark.gpu
 def test_the_kernels_on_a_gpu():
     compare_kernels("cuda")
+    compare_transforms("cuda")
     compare_far_from_zero("cuda")
 
 

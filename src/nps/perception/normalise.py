@@ -2,17 +2,16 @@
 
     z = (x - mean) / sqrt(variance + ε) · weight + bias;   y = z where z > 0, slope · z elsewhere
 
-with the statistics of each channel over its batch, or given ones. A stack of seeds, under `vmap`,
-is one call. The gradient keeps x alone and finds z again. Nothing less will do than these passes
-over the P bytes of x: forward 3 P (read for the statistics; read; write y), backward 5 P (read the
-gradient and x for the sums; read both; write). On a GPU that is what it costs: the kernels
-(normalise_kernels.py) are bound by memory. Elsewhere normalise_torch.py has the same formulas.
+with the statistics of each channel over its batch, or given ones. On a GPU it runs in kernels of
+our own (normalise_kernels.py) that take a stack of seeds at once and are bound by memory. Their
+gradient keeps x alone and finds z again, and the passes over the P bytes of x are what it takes:
+3 P forward (read for the statistics; read; write y) and 5 P backward (read the gradient and x for
+the sums; read both; write). Elsewhere it is torch's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,10 +19,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
-from nps.perception import normalise_torch
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+
+Statistics = tuple[Tensor, Tensor]
+"""Mean and (biased) variance of each channel."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def normalise(
     x: Float[Tensor, "*rows C"],
     weight: Float[Tensor, "C"],
     bias: Float[Tensor, "C"],
-    given: tuple[Float[Tensor, "C"], Float[Tensor, "C"]] | None = None,
+    given: Statistics | None = None,
     *,
     slope: float = 1.0,
     epsilon: float = 1e-5,
@@ -54,41 +56,69 @@ def normalise(
         slope: of the activation below zero: 1 is none, 0 is ReLU.
         epsilon: added to the variance.
     """
-    count = x.shape[:-1].numel()
-    if given is None and count < 2:
+    if given is None and x.shape[:-1].numel() < 2:
         raise ValueError(f"x: got shape {tuple(x.shape)}, expected two or more numbers a channel")
-    form = Form(slope, epsilon, of_batch=given is None)
-    if torch.compiler.is_compiling():
-        return _written_out(x, weight, bias, given, form)
-    y, *found = Normalisation.apply(form, x, weight, bias, *(given or ()))
-    mean, variance = given or found
-    return y, mean, variance
+    if _has_kernels(x):
+        form = Form(slope, epsilon, of_batch=given is None)
+        y, *found = Normalisation.apply(form, x, weight, bias, *(given or ()))
+        mean, variance = given or found
+        return y, mean, variance
+    # On CUDA torch's own does not work under vmap.
+    z, mean, variance = (_written_out if x.is_cuda else _plain)(x, weight, bias, given, epsilon)
+    return _activated(z, slope), mean, variance
+
+
+def _plain(
+    x: Tensor, weight: Tensor, bias: Tensor, given: Statistics | None, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """By torch, which has the channels second."""
+    image = x.movedim(-1, 1)
+    if given is not None:
+        return F.batch_norm(image, *given, weight, bias, eps=epsilon).movedim(1, -1), *given
+    # It tells the batch's statistics to running ones alone; here these forget all before.
+    row = x.detach().flatten(0, -2)[0].to(weight.dtype)
+    mean, variance = torch.zeros_like(row), torch.zeros_like(row)
+    z = F.batch_norm(image, mean, variance, weight, bias, True, momentum=1.0, eps=epsilon)
+    count = x.shape[:-1].numel()
+    return z.movedim(1, -1), mean, variance * ((count - 1) / count)
 
 
 def _written_out(
-    x: Tensor, weight: Tensor, bias: Tensor, given: tuple[Tensor, Tensor] | None, form: Form
+    x: Tensor, weight: Tensor, bias: Tensor, given: Statistics | None, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """In ordinary operations, which a compiler fuses."""
-    wide = normalise_torch.widened(x)
+    """In ordinary operations."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     rows = tuple(range(x.dim() - 1))
     mean = wide.mean(rows) if given is None else given[0]
     centred = wide - mean
     variance = centred.square().mean(rows) if given is None else given[1]
-    z = centred * (variance + form.epsilon).rsqrt() * weight + bias
-    return F.leaky_relu(z, form.slope).to(x.dtype), mean.detach(), variance.detach()
+    z = centred * ((variance + epsilon).rsqrt() * weight) + bias
+    return z.to(x.dtype), mean.detach(), variance.detach()
+
+
+def _activated(z: Tensor, slope: float) -> Tensor:
+    if slope in (0, 1):
+        return z if slope else z.relu()
+    return F.leaky_relu(z, slope)
+
+
+def _has_kernels(x: Tensor) -> bool:
+    return x.dtype in (torch.float32, torch.bfloat16) and kernels.possible(x)
 
 
 class Normalisation(torch.autograd.Function):
     """(form, x, weight, bias, given statistics if any) -> (y, statistics unless given).
 
-    With dimensions for seeds in front of all of them, as many as the weight has beyond one.
+    By the kernels. Dimensions for seeds may stand in front of all of them: as many as the weight
+    has beyond one.
     """
 
     @staticmethod
     def forward(form: Form, *values: Tensor) -> tuple[Tensor, ...]:
+        from nps.perception import normalise_kernels
+
         x, weight = values[:2]
-        x1, weight1, bias1, *given = _open(values, weight)
-        y, *found = _passes(x).forward(x1, weight1, bias1, tuple(given), form)
+        y, *found = normalise_kernels.forward(*_open(values, weight), form=form)
         return y.reshape(x.shape), *(v.reshape(weight.shape) for v in found)
 
     @staticmethod
@@ -114,8 +144,10 @@ class Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(form: Form, *values: Tensor) -> tuple[Tensor, ...]:
+        from nps.perception import normalise_kernels
+
         x, weight = values[1:3]
-        to_x, *others = _passes(x).backward(*_open(values, weight), form)
+        to_x, *others = normalise_kernels.backward(*_open(values, weight), form=form)
         return to_x.reshape(x.shape), *(v.reshape(weight.shape) for v in others)
 
     @staticmethod
@@ -124,24 +156,11 @@ class Gradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError("normalise: there are no second derivatives")
+        raise NotImplementedError("normalise: there are no second derivatives on CUDA")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, form: Form, *values: Tensor) -> tuple[Any, Any]:
         return Gradient.apply(form, *_stacked(info, in_dims[1:], values)), (0, 0, 0)
-
-
-def _passes(x: Tensor) -> ModuleType:
-    """Who goes over the rows."""
-    if not _has_kernels(x):
-        return normalise_torch
-    from nps.perception import normalise_kernels
-
-    return normalise_kernels
-
-
-def _has_kernels(x: Tensor) -> bool:
-    return x.dtype in (torch.float32, torch.bfloat16) and kernels.possible(x)
 
 
 def _open(values: tuple[Tensor, ...], weight: Tensor) -> list[Tensor]:

@@ -173,7 +173,7 @@ def forward(
     x: Float[Tensor, "S *rows C"],
     weight: Float[Tensor, "S C"],
     bias: Float[Tensor, "S C"],
-    given: tuple[Tensor, ...],
+    *given: Float[Tensor, "S C"],
     form: Form,
 ) -> tuple[Tensor, ...]:
     x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
@@ -209,6 +209,7 @@ def backward(
     bias: Float[Tensor, "S C"],
     mean: Float[Tensor, "S C"],
     variance: Float[Tensor, "S C"],
+    *,
     form: Form,
 ) -> tuple[Tensor, Tensor, Tensor]:
     inputs = [v.contiguous() for v in (gradient, x, weight, bias, mean, variance)]
