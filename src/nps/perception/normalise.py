@@ -76,7 +76,7 @@ def _plain(
     if given is not None:
         return F.batch_norm(image, *given, weight, bias, eps=epsilon).movedim(1, -1), *given
     # It tells the batch's statistics to running ones alone; here these forget all before.
-    row = x.detach().flatten(0, -2)[0].to(weight.dtype)
+    row = x.detach()[(0,) * (x.dim() - 1)].to(weight.dtype)
     mean, variance = torch.zeros_like(row), torch.zeros_like(row)
     z = F.batch_norm(image, mean, variance, weight, bias, True, momentum=1.0, eps=epsilon)
     count = x.shape[:-1].numel()
