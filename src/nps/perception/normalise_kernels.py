@@ -1,9 +1,10 @@
 """Batch normalisation of S seeds at once on a GPU, in Triton (normalise.py says what it computes).
 
-Four kernels go over all of the rows: `_moments` and `_apply` forward, `_sums` and `_to_input`
-backward. Each is bound by memory, and reads or writes a number once. Sums are taken by programs
-with a share of the rows each and then added in a fixed order, so that a run can be repeated and
-resumed bit for bit. All arithmetic is in float32, whatever the rows are kept in.
+Four kernels go over all of the rows, P bytes: `_moments` (P) and `_apply` (2 P) forward, `_sums`
+(2 P) and `_to_input` (3 P) backward. For 5 seeds of 1,024 images of 50 × 50 pixels and 32 channels
+in float32, P is 1.64 GB and all of it 13.1 GB. Sums are taken by programs with a share of the rows
+each and then added in a fixed order, so that a run can be repeated and resumed bit for bit. All
+arithmetic is in float32, whatever the rows are kept in.
 """
 
 from __future__ import annotations
@@ -163,9 +164,9 @@ class Tile(NamedTuple):
     warps: int
 
 
-SUM = Tile(4096, 4)
-MAP = Tile(4096, 4)
-PROGRAMS = 1056
+SUM = Tile(2048, 4)
+MAP = Tile(2048, 4)
+PROGRAMS = 2112
 """That share the rows of all seeds where sums are taken: a multiple of an H200's 132 processors."""
 
 
