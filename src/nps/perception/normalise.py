@@ -89,9 +89,9 @@ def _written_out(
     """In ordinary operations."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     rows = tuple(range(x.dim() - 1))
-    mean = wide.mean(rows) if given is None else given[0]
+    mean = wide.mean(rows) if given is None else given[0].detach()
     centred = wide - mean
-    variance = centred.square().mean(rows) if given is None else given[1]
+    variance = centred.square().mean(rows) if given is None else given[1].detach()
     z = centred * ((variance + epsilon).rsqrt() * weight) + bias
     return z.to(x.dtype), mean.detach(), variance.detach()
 
