@@ -36,6 +36,20 @@ def test_parameters_are_c_swm_s():
     assert [round(count / 1e6, 2) for count in counts] == [0.29, 0.39]
 
 
+def test_saved_weights_keep_their_names():
+    """With torch's layers one by one, as older runs have saved them."""
+    norm, conv = torch.nn.BatchNorm2d(4), torch.nn.Conv2d
+    layers = [conv(3, 4, 9, bias=False), norm, torch.nn.LeakyReLU(), conv(4, 5, 5)]
+    before = torch.nn.Sequential(*layers).state_dict()
+    model = ObjectEncoder("medium", 5, 2, hidden_dim=32, width=4)
+    model.extractor.load_state_dict(before)
+    assert list(model.extractor.state_dict()) == list(before)
+    large = ObjectEncoder("large", 5, 2, hidden_dim=32, width=4).extractor
+    assert [name for name in large.state_dict() if name.endswith(".weight")] == [
+        f"{i}.weight" for i in (0, 1, 3, 4, 6, 7, 9)
+    ]
+
+
 def test_a_slot_sees_its_own_map_alone():
     model = ObjectEncoder("small", 3, 4, hidden_dim=32, width=4).eval()
     images = numbers(2, 50, 50, 3)

@@ -4,7 +4,7 @@ The extractor gives a map in [0, 1] for each slot, the encoder makes a slot of a
 "Contrastive Learning of Structured World Models" (2020), is the model of the paper's section 4.3,
 where NPS takes the place of its GNN.
 
-Batch normalisation is C-SWM's and torch's own: a training step normalises with the statistics of
+Batch normalisation is C-SWM's, as torch's: a training step normalises with the statistics of
 its batch and moves running ones along, evaluation uses these. They are buffers, one set a seed in a
 stack, changed in place by a captured step like the weights, and saved with them. With several
 processes each normalises its share of the batch, and the first one's statistics are saved.
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nps.perception.convolution import convolve
+from nps.perception.normalise import normalise
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 Extractor = Literal["small", "medium", "large"]
 SHRINKS = {"small": 10, "medium": 5, "large": 1}
 """How much smaller a map is than the image."""
+RELU, LEAKY = 0.0, 0.01
+"""Slopes of the activations below zero."""
+MOMENTUM = 0.1
+"""How far a batch's statistics move the running ones."""
 
 
 class Conv(nn.Conv2d):
@@ -44,35 +49,70 @@ class Conv(nn.Conv2d):
         return convolve(image, self.weight[None, None], bias, stride=self.stride[0])
 
 
-class Norm(nn.BatchNorm2d):
-    """torch's batch normalisation with the channels last."""
+class Norm(nn.Module):
+    """Batch normalisation with the channels last, and the activation after it.
+
+    What it keeps, and how, is as in torch's `BatchNorm2d`.
+
+    Args:
+        channels: C.
+        slope: of the activation below zero: 0 is ReLU.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(self, channels: int, slope: float) -> None:
+        super().__init__()
+        self.slope = slope
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+        self.register_buffer("num_batches_tracked", torch.tensor(0))
 
     def forward(self, image: Float[Tensor, "B H W C"]) -> Float[Tensor, "B H W C"]:
-        return super().forward(image.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        given = None if self.training else (self.running_mean, self.running_var)
+        result, mean, variance = normalise(image, self.weight, self.bias, given, slope=self.slope)
+        if self.training:
+            count = image.shape[:-1].numel()
+            with torch.no_grad():
+                self.running_mean.mul_(1 - MOMENTUM).add_(mean, alpha=MOMENTUM)
+                unbiased = MOMENTUM * count / (count - 1)
+                self.running_var.mul_(1 - MOMENTUM).add_(variance, alpha=unbiased)
+                self.num_batches_tracked.add_(1)
+        return result
+
+    def extra_repr(self) -> str:
+        return f"{len(self.weight)}, slope={self.slope}"
 
 
 def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequential:
     """The layers from an image to the maps of all slots, channels last."""
     if kind == "small":  # 2D shapes
-        layers = [*normalised(channels, width, 10, stride=10), nn.ReLU()]
+        layers = normalised(channels, width, 10, RELU, stride=10)
         return nn.Sequential(*layers, Conv(width, slots, 1), nn.Sigmoid())
     if kind == "medium":  # Atari, three bodies, and Ke et al.'s blocks
-        layers = [*normalised(channels, width, 9, padding=4), nn.LeakyReLU()]
+        layers = normalised(channels, width, 9, LEAKY, padding=4)
         return nn.Sequential(*layers, Conv(width, slots, 5, stride=5), nn.Sigmoid())
     layers = []  # large: 3D cubes
     for size_in in (channels, width, width):
-        layers += [*normalised(size_in, width, 3, padding=1), nn.ReLU()]
+        layers += normalised(size_in, width, 3, RELU, padding=1)
     return nn.Sequential(*layers, Conv(width, slots, 3, padding=1), nn.Sigmoid())
 
 
-def normalised(size_in: int, size_out: int, kernel: int, **options: int) -> list[nn.Module]:
-    """A convolution, without the bias that C-SWM has, and batch normalisation.
+def normalised(
+    size_in: int, size_out: int, kernel: int, slope: float, **options: int
+) -> list[nn.Module]:
+    """A convolution, without the bias that C-SWM has, batch normalisation and its activation.
 
     The mean that is taken off takes any bias with it: its gradient is rounding alone, of which Adam
     makes steps as large as any other's.
     """
     conv = Conv(size_in, size_out, kernel, bias=False, **options)  # type: ignore[arg-type]
-    return [conv, Norm(size_out)]
+    # The third stands where the activation had: saved weights are named by their layer's number.
+    return [conv, Norm(size_out, slope), nn.Identity()]
 
 
 class ObjectEncoder(nn.Module):
