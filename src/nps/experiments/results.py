@@ -42,6 +42,14 @@ class Result:
         return self.run.provenance()
 
 
+def tested(folder: Path) -> list[Path]:
+    """The folders of tested runs, also those one level further down: `<game>/<preset>/seed-<s>`."""
+    found = [path for deep in ("*", "*/*") for path in folder.glob(f"{deep}/seed-*/test.json")]
+    if not found:
+        raise UserError(f"{folder}: no tested runs (<preset>/seed-<s>/test.json) in it")
+    return sorted(path.parent for path in found)
+
+
 def read_results(folder: Path) -> dict[str, list[Result]]:
     """preset -> its tested runs, by seed."""
     results: dict[str, list[Result]] = {}
@@ -72,6 +80,15 @@ def spread(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
     if len(numbers) == 1:
         return middle
     return f"{middle} ({min(numbers):{style}} to {max(numbers):{style}})"
+
+
+def mean_and_sd(results: Sequence[Result], metric: str, style: str = ".1f") -> str:
+    """Over seeds and in per cent, e.g. `44.1 ± 8.3`; a dash where it was not measured."""
+    if any(metric not in result.test for result in results):
+        return "–"
+    numbers = [100 * value for value in values(results, metric)]
+    middle = format(statistics.mean(numbers), style)
+    return middle if len(numbers) == 1 else f"{middle} ± {statistics.stdev(numbers):{style}}"
 
 
 def median_run(results: Sequence[Result], metric: str) -> Result:

@@ -51,3 +51,10 @@ def transitions(data: Episodes) -> Moments:
     device = data.action.device
     begun = data.lengths.to(device)[:, None] - 1 > torch.arange(steps(data), device=device)
     return Moments(*begun.nonzero().unbind(1))
+
+
+def numbered(images: Shaped[Tensor, "n ..."]) -> Int[Tensor, "n"]:
+    """A number for each image, equal for equal ones; counted on the host."""
+    known: dict[bytes, int] = {}
+    rows = images.reshape(len(images), -1).cpu().numpy()
+    return torch.tensor([known.setdefault(row.tobytes(), len(known)) for row in rows])

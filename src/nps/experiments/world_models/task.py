@@ -143,12 +143,13 @@ class WorldModelTask(Generic[C, E]):
         return {**metrics, "transition_parameters": parameters}
 
     def encoded(
-        self, model: WorldModel, data: E, moments: Sequence[int]
+        self, model: WorldModel, data: E, moments: Sequence[int], episodes: int | None = None
     ) -> Float[Tensor, "E S M D"]:
-        """All episodes at some times."""
+        """All episodes, or the first so many, at some times."""
         times = torch.tensor(list(moments), device=self.device)
+        count = len(data.lengths) if episodes is None else episodes
         slots = []
-        for part in self.in_parts(len(data.lengths), IMAGES_AT_ONCE // len(times)):
+        for part in self.in_parts(count, IMAGES_AT_ONCE // len(times)):
             episode, time = part.repeat_interleave(len(times)), times.repeat(len(part))
             encoded = model.encode(data.images(episode, time))
             slots.append(encoded.unflatten(0, (len(part), len(times))))
