@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nps.commands.shared import DataFolder, Device, about, find_device, own_data, positional
+from nps.commands.shared import (
+    DataFolder,
+    Device,
+    about,
+    find_device,
+    own_data,
+    positional,
+    require_there,
+)
 from nps.flags import parse
 
 
@@ -31,6 +39,7 @@ def evaluate(args: Sequence[str]) -> None:
 
     name, rest = positional(evaluate, "RUN", args)
     options = parse(EvalArgs, rest, prog="nps eval RUN", about=about(evaluate))
+    require_there(options.data)
     given = own_data(experiments.experiment_of(name), options.data)
     find_device(options.device)
     metrics = experiments.evaluate(Path(name), options.device, options.which, given)

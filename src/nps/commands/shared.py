@@ -85,10 +85,16 @@ def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
 
     For others it is a place to look in first, and changes nothing.
     """
+    require_there(path)
     if experiment.data_field is None:
         use_data(path)
         return {}
     return {} if path is None else {experiment.data_field: str(path.expanduser().absolute())}
+
+
+def require_there(path: Path | None) -> None:
+    there = path is None or path.expanduser().exists()
+    require(there, f"--data: no such folder or file: {path}")
 
 
 def require(holds: bool, message: str) -> None:
