@@ -84,6 +84,7 @@ def test_a_file_that_has_moved_is_asked_for(tmp_path, file):
         _, err = call(command, folder, code=2)
         assert err == (f"nps: error: {file}: no such file or folder; say by --data where it is\n")
     assert "h1_1 " in call("eval", folder, f"--data={moved}")[0]
+    assert json.loads((tmp_path / "mine/test.json").read_text())["episodes"] == str(moved)
     _, err = call("eval", folder, f"--data={tmp_path / 'nowhere.npz'}", code=2)
     assert "--data: no such folder or file" in err
     np.savez(tmp_path / "other.npz", **arrays_of(side=30))
@@ -219,7 +220,13 @@ def test_a_stack_of_seeds_equals_single_runs(tmp_path, continuous):
             )
 
 
-def test_run_compares_both_models(tmp_path, file, monkeypatch):
+def test_run_asks_for_the_file_before_anything_is_written(tmp_path):
+    _, err = call("run", "world-model", f"--out={tmp_path / 'out'}", code=2)
+    assert "expected --data" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_of_both_models(tmp_path, file, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("world-model", "world-model-gnn"):
         folder = f"runs/{name}/seed-0"

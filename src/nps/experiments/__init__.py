@@ -90,7 +90,7 @@ def evaluate(
     """Test metrics of a trained run, also written to its test.json."""
     task, model = load_task(path, device, which, changes)
     run, checkpoint = find_checkpoint(path)
-    metrics = {"which": which, "step": checkpoint.step, **task.test(model)}
+    metrics = {"which": which, "step": checkpoint.step, **(changes or {}), **task.test(model)}
     metrics |= _compared_with_start(run, task, model, device)
     with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
         write_json(run.folder / "test.json", metrics)

@@ -65,6 +65,6 @@ class Experiment:
     """Config fields that `nps run` takes as flags, each with a line of help; they hold for all
     presets, and their values name the folder of the runs."""
     prepare: Callable[[Any], None] | None = None
-    """(config) -> what `nps run` does before anything is trained, e.g. make data."""
+    """What `nps run` does with each config before anything is trained: make data, or refuse."""
     data_field: str | None = None
     """The config's field that holds the place of the user's own data, which --data sets."""

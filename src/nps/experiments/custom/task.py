@@ -19,10 +19,7 @@ class CustomTask(WorldModelTask[Config, Stretches]):
     """Data and loss for one config. Whatever does not fit is told here, before a run begins."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
-        if not config.episodes:
-            raise UserError("episodes: none given, expected --data, their file or folder")
-        if not Path(config.episodes).exists():
-            raise UserError(f"{config.episodes}: no such file or folder; say by --data where it is")
+        require_episodes(config)
         data = load_episodes(config.episodes, config.channels)
         try:
             super().__init__(
@@ -43,6 +40,14 @@ class CustomTask(WorldModelTask[Config, Stretches]):
         """Of the actions, if they are discrete."""
         known = self.actions
         return list(map(str, range(known.count))) if isinstance(known, Actions) else None
+
+
+def require_episodes(config: Config) -> None:
+    """There is something to read."""
+    if not config.episodes:
+        raise UserError("episodes: none given, expected --data, their file or folder")
+    if not Path(config.episodes).exists():
+        raise UserError(f"{config.episodes}: no such file or folder; say by --data where it is")
 
 
 def make_actions(data: Episodes, config: Config) -> AnyActions:
