@@ -83,8 +83,8 @@ def run(args: Sequence[str]) -> None:
     folder = Path("runs", f"{name}-quick" if options.quick else name, *map(str, given.values()))
     out = options.out or folder
     given |= own_data(experiment, options.data)
-    waves, folders = _plan(experiment, chosen, options, out, given)
     find_device(options.device)
+    waves, folders = _plan(experiment, chosen, options, out, given)
     workers = options.workers or default_workers(options.device)
     for jobs in filter(None, waves):
         count = f"{len(jobs)} presets, {options.seeds} seeds each"
