@@ -177,7 +177,7 @@ def test_run_takes_a_game_and_the_table_takes_all(tmp_path, monkeypatch):
     assert "Pong" not in one
     both = call("table", "runs/atari-quick")[0]
     assert "| Pong | Paper: NPS | 44.1 ± 8.3 |" in both
-    assert both.count("Copy the input") == 2
+    assert both.count("Copy the input") == 4
     assert both.count("nothing moves") == 3
     assert "| Mean of 2 | NPS |" in both
     assert "| Mean of 2 | GNN |" not in both
@@ -193,12 +193,14 @@ def test_mean_and_standard_deviation_over_seeds(tmp_path):
         config = {"schema": 1, "experiment": "atari", "preset": "atari-nps", "seed": seed}
         (folder / "config.json").write_text(json.dumps({**config, "config": {"game": "qbert"}}))
         test = {f"{metric}": hits for metric in reports.METRICS} | {"copy_h1_1": 0.25}
+        test |= {"copy_h1_strict_1": 0.125}
         (folder / "test.json").write_text(json.dumps(test))
     assert read_result(tmp_path / "atari-nps/seed-1").seed == 1
     rows = reports.summary_table(reports.read_games(tmp_path)).rows
     assert rows[0][:3] == ["Q*bert", "NPS", "35.0 ± 21.2"]
     assert rows[1][2] == "–"
     assert rows[2][:3] == ["Q*bert", "Copy the input", "25.0"]
+    assert rows[3][2] == "12.5"
 
 
 def test_the_paper_s_numbers_are_the_facts():

@@ -12,9 +12,10 @@ METRICS = tuple(f"{name}_{step}" for name in ("h1", "mrr") for step in STEPS)
 COLUMNS = tuple(f"{name}, {step}" for name in ("H@1", "MRR") for step in STEPS)
 
 
-def numbers(runs: Sequence[Result], who: str = "") -> list[str]:
-    """H@1 and MRR after 1, 5 and 10 steps; of a floor, if `who` names one."""
-    return [mean_and_sd(runs, f"{who}{metric}") for metric in METRICS]
+def numbers(runs: Sequence[Result], who: str = "", ties: str = "") -> list[str]:
+    """H@1 and MRR after 1, 5 and 10 steps; of a floor, if `who` names one; `_strict`, or not."""
+    metrics = (metric.replace("_", f"{ties}_") for metric in METRICS)
+    return [mean_and_sd(runs, f"{who}{metric}") for metric in metrics]
 
 
 def hidden_table(groups: Mapping[str, Sequence[Result]], first: Sequence[str]) -> Table:
