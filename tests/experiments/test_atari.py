@@ -157,6 +157,24 @@ def test_a_stack_of_seeds_equals_single_runs(tmp_path, preset):
             )
 
 
+def test_the_kept_model_has_the_statistics_of_its_own_weights(tmp_path):
+    """Of a stack, too: validation settles what is saved."""
+    task = task_of(epochs=2, learning_rate=0.05)
+    runs = {s: Run(tmp_path / f"seed-{s}") for s in (0, 1)}
+    for run in runs.values():
+        run.folder.mkdir()
+    train(task, task.config, runs, CPU, LoopSettings(), lambda text: None)
+    seen = task.sets["train"].images(*task._settling)
+    for run in runs.values():
+        saved = checkpoint.newest(run.checkpoints, print).tensors
+        for group in ("best", "model"):
+            model = task.make_model(0)
+            model.load_state_dict(saved[group])
+            maps = model.encoder.extractor[0](seen / 255.0)
+            mean = model.encoder.extractor[1].running_mean
+            torch.testing.assert_close(mean, maps.mean((0, 1, 2)), rtol=1e-3, atol=1e-4)
+
+
 def test_run_takes_a_game_and_the_table_takes_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = dataclasses.replace(EXPERIMENTS["atari"], quick={"atari-nps": {**TINY, "epochs": 1}})

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nps.experiments.world_models import look
 from nps.experiments.world_models.episodes import numbered, transitions
+from nps.experiments.world_models.task import settle
 from nps.models.contrastive import Moments, elsewhere
 from nps.models.world_model import ContinuousActions
 from nps.rules import Trace
@@ -84,3 +85,31 @@ def test_what_fired_is_counted():
     }  # fmt: skip
     assert look.shares(slots, torch.tensor([True, False])) == ["100", "0", "100"]
     assert look.shares(slots, torch.tensor([False, False])) == ["–", "–", "–"]
+
+
+class Bright(nn.Module):
+    """A world model's encoder alone: images of 2 x 2 pixels, normalised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.other = nn.Dropout(0.5)
+
+    def encode(self, images: Tensor) -> Tensor:
+        return self.other(self.norm(images.movedim(-1, 1)))
+
+
+def test_settled_statistics_are_those_of_the_images():
+    """As in one pass of training, whatever was there before; the model stays in evaluation."""
+    model, images = Bright(), torch.rand(30, 2, 2, 3) + 5.0
+    with torch.no_grad():
+        model.norm.running_mean += 40.0
+    lagging = model.eval().encode(images).detach()
+    settle(model, images)
+    assert not any(module.training for module in model.modules())
+    assert model.norm.momentum == 0.1
+    torch.testing.assert_close(model.norm.running_mean, images.mean((0, 1, 2)))
+    torch.testing.assert_close(model.norm.running_var, images.flatten(0, 2).var(0))
+    settled = model.encode(images)
+    torch.testing.assert_close(settled.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    assert lagging.mean() < -10

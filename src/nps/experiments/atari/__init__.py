@@ -4,7 +4,8 @@ What comes from where: the games, 1,000 and 100 episodes and the rules' embeddin
 paper's; "the same setup as the physics environment" means one rule and one stage. The paragraph on
 five rules is commented out in its source (`atari-nps-5`). Preparation, medium extractor, 3 slots of
 4 numbers, copied actions, batches of 1,024 and 200 epochs are C-SWM's, whose model the paper takes
-over; its own encoder (four convolutions, slot attention) is not in these presets.
+over; its own encoder (four convolutions, slot attention) is not in these presets. Ours: statistics
+of batch normalisation that belong to the weights (C-SWM's lag behind: `-running`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ PRESETS = {
     "atari-gnn-aligned": Preset(
         "The GNN, with negatives from the same time of other episodes.",
         replace(GNN, negatives="time-aligned"),
+    ),
+    "atari-nps-running": Preset(
+        "NPS, evaluated with running statistics of batch normalisation, as C-SWM does.",
+        replace(NPS, statistics="running"),
+    ),
+    "atari-gnn-running": Preset(
+        "The GNN, evaluated with running statistics of batch normalisation, as C-SWM does.",
+        replace(GNN, statistics="running"),
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from nps.experiments.world_models.config import WorldModelConfig
+from nps.experiments.world_models.config import Statistics, WorldModelConfig
 from nps.rules.check import require_choice, require_int
 from nps.worlds.atari_games import Name, Settings
 
@@ -26,6 +26,9 @@ class Config(WorldModelConfig):
     """Size of a slot (C-SWM)."""
     rule_dim: int = 32
     """Size of a rule's embedding (appendix, "Atari")."""
+    statistics: Statistics = "settled"
+    """What batch normalisation takes in evaluation: the running mean of batches (C-SWM), or what
+    training images have with the very weights that are validated (ours)."""
     train_episodes: int = Settings.train
     """Episodes in the file to train with; some of them pick the best model."""
     validation_episodes: int = 100

@@ -21,6 +21,8 @@ LABELS = {
     "atari-gnn": "GNN",
     "atari-nps-aligned": "NPS, aligned negatives",
     "atari-gnn-aligned": "GNN, aligned negatives",
+    "atari-nps-running": "NPS, running statistics",
+    "atari-gnn-running": "GNN, running statistics",
 }
 TITLES = {
     "pong": "Pong",

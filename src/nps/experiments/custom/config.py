@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from nps.experiments.world_models.config import WorldModelConfig
+from nps.experiments.world_models.config import Statistics, WorldModelConfig
 from nps.models.contrastive import Negatives
 from nps.rules.check import require_choice, require_int, require_number
 from nps.worlds.custom import Channels
@@ -33,6 +33,9 @@ class Config(WorldModelConfig):
     """Rules applied one after the other in a step of the world."""
     negatives: Negatives = "episode"
     """Shuffled batch; half of it other times of the same episode; or other episodes' same time."""
+    statistics: Statistics = "settled"
+    """What batch normalisation takes in evaluation: the running mean of batches (C-SWM), or what
+    training images have with the very weights that are validated."""
     held_out: float = 0.1
     """Share of the episodes that picks the best model, and as many again to test; one at least."""
     test_steps: int = 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from nps.models.contrastive import Negatives
 from nps.models.transitions import Kind, Selection
@@ -12,6 +12,7 @@ from nps.perception.extractors import Extractor
 from nps.rules.check import require_choice, require_int, require_number
 from nps.training.config import TrainConfig
 
+Statistics = Literal["running", "settled"]
 SIZES = (
     "width", "slot_dim", "hidden_dim", "rules", "stages", "rule_dim", "key_dim", "rule_hidden_dim",
 )  # fmt: skip
@@ -59,6 +60,10 @@ class WorldModelConfig(TrainConfig):
     hinge: float = 1.0
     """How far apart negatives are to be."""
 
+    statistics: Statistics = "running"
+    """What batch normalisation takes in evaluation: the running mean of batches (C-SWM), or what
+    training images have with the very weights that are validated."""
+
     @property
     def slots(self) -> int:
         """Number of slots M: a field, or another name for one."""
@@ -74,6 +79,7 @@ class WorldModelConfig(TrainConfig):
         require_choice("action", self.action, get_args(ActionEncoding))
         require_choice("selection", self.selection, get_args(Selection))
         require_choice("negatives", self.negatives, get_args(Negatives))
+        require_choice("statistics", self.statistics, get_args(Statistics))
         require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
         if self.transition == "attention" and self.hidden_dim % 4:
             raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")

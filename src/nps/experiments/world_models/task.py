@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nps.experiments.world_models.config import WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
@@ -22,7 +22,7 @@ from nps.training import rng
 from nps.training.task import Batch
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float, Int, Shaped
 
 HORIZONS = (1, 5, 10)
 IMAGES_AT_ONCE = 1_000
@@ -64,6 +64,10 @@ class WorldModelTask(Generic[C, E]):
         episode = torch.arange(count, device=device).repeat(judged)
         later = torch.arange(judged, device=device).repeat_interleave(count)
         self._judged = Moments(episode, (episode + later) % length)
+        # So many training images, at even distances.
+        some = torch.arange(min(IMAGES_AT_ONCE, self.examples), device=device)
+        some = some * self.examples // len(some)
+        self._settling = Moments(*(numbers[some] for numbers in self._transitions))
         draw = rng.generator("cpu", draws_seed, "negatives")
         self._draws = torch.rand(len(episode), DRAWS, generator=draw).to(device)
 
@@ -105,6 +109,8 @@ class WorldModelTask(Generic[C, E]):
     # -- validation ---------------------------------------------------------------------------
 
     def measure(self, model: WorldModel) -> dict[str, Tensor]:
+        if self.config.statistics == "settled":
+            settle(model, self.sets["train"].images(*self._settling))
         parts = [x.split(IMAGES_AT_ONCE // 2) for x in (*self._judged, self._draws)]
         terms = [
             torch.stack(self.terms(model, "validation", Moments(episode, time), draws)).sum(0)
@@ -158,3 +164,21 @@ class WorldModelTask(Generic[C, E]):
     def in_parts(self, count: int, size: int) -> Iterator[Int[Tensor, "n"]]:
         """Numbers from 0, some at a time."""
         yield from torch.arange(count, device=self.device).split(max(1, size))
+
+
+def settle(model: WorldModel, images: Shaped[Tensor, "n H W C"]) -> None:
+    """Let batch normalisation take the statistics of some images from now on, in evaluation.
+
+    Running ones are of weights that are gone. In front of a coloured background every change of a
+    weight moves a channel's mean, by many of its standard deviations between validations: what is
+    validated, kept and tested would be another model than the one that was trained.
+    """
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    usual = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.train()
+        norm.momentum = 1.0
+    model.encode(images)
+    for norm, momentum in zip(norms, usual, strict=True):
+        norm.eval()
+        norm.momentum = momentum
