@@ -191,14 +191,14 @@ def test_run_takes_a_game_and_the_table_takes_all(tmp_path, monkeypatch):
     )
     assert saved["config"]["game"] == "freeway"
     one = call("table", "runs/atari-quick/freeway")[0]
-    assert "| Freeway | NPS |" in one
+    assert "| Freeway: NPS |" in one
     assert "Pong" not in one
     both = call("table", "runs/atari-quick")[0]
-    assert "| Pong | Paper: NPS | 44.1 ± 8.3 |" in both
-    assert both.count("Copy the input") == 4
+    assert "| Pong: paper's NPS | 44.1 ± 8.3 |" in both
+    assert both.count("copy the input") == 4
     assert both.count("nothing moves") == 3
-    assert "| Mean of 2 | NPS |" in both
-    assert "| Mean of 2 | GNN |" not in both
+    assert "| Mean of 2: NPS |" in both
+    assert "| Mean of 2: GNN |" not in both
     shown = call("inspect", "runs/atari-quick/freeway/atari-nps/seed-0")[0]
     assert "DOWN" in shown
     assert "Copy the input: H@1" in shown
@@ -215,10 +215,10 @@ def test_mean_and_standard_deviation_over_seeds(tmp_path):
         (folder / "test.json").write_text(json.dumps(test))
     assert read_result(tmp_path / "atari-nps/seed-1").seed == 1
     rows = reports.summary_table(reports.read_games(tmp_path)).rows
-    assert rows[0][:3] == ["Q*bert", "NPS", "35.0 ± 21.2"]
-    assert rows[1][2] == "–"
-    assert rows[2][:3] == ["Q*bert", "Copy the input", "25.0"]
-    assert rows[3][2] == "12.5"
+    assert rows[0][:2] == ["Q*bert: NPS", "35.0 ± 21.2"]
+    assert rows[1][1] == "–"
+    assert rows[2][:2] == ["Q*bert: copy the input", "25.0"]
+    assert rows[3][1] == "12.5"
 
 
 def test_the_paper_s_numbers_are_the_facts():

@@ -51,12 +51,12 @@ def write_report(folder: Path) -> Report:
     games = read_games(folder)
     report = Report("World models of Atari games")
     report.add(summary_table(games))
-    flat = {
-        f"{TITLES[game]} | {LABELS.get(preset, preset)}": runs
+    named = {
+        f"{TITLES[game]}: {LABELS.get(preset, preset)}": runs
         for game, presets in games.items()
         for preset, runs in presets.items()
     }
-    report.add(hidden_table(flat, ["Game", "Model"]))
+    report.add(hidden_table(named))
     commands = {
         f"{preset} --game {game}": runs
         for game, presets in games.items()
@@ -87,16 +87,17 @@ def summary_table(games: Games) -> Table:
     """The paper's rows, ours, and the floors, game by game; then the mean of several games."""
     rows = []
     for game, presets in games.items():
+        title = TITLES[game]
         for model, cells in PAPER.get(game, {}).items():
-            rows.append([TITLES[game], f"Paper: {model}", *cells.split(", ")])
+            rows.append([f"{title}: paper's {model}", *cells.split(", ")])
         for preset, runs in presets.items():
-            label = LABELS.get(preset, preset)
-            rows.append([TITLES[game], label, *numbers(runs)])
-            rows.append([TITLES[game], f"{label}: nothing moves", *numbers(runs, "identity_")])
+            name = f"{title}: {LABELS.get(preset, preset)}"
+            rows.append([name, *numbers(runs)])
+            rows.append([f"{name}, nothing moves", *numbers(runs, "identity_")])
         some = next(iter(presets.values()))[:1]
-        rows.append([TITLES[game], "Copy the input", *numbers(some, "copy_")])
+        rows.append([f"{title}: copy the input", *numbers(some, "copy_")])
         strict = numbers(some, "copy_", "_strict")
-        rows.append([TITLES[game], "Copy the input, ties are misses", *strict])
+        rows.append([f"{title}: copy the input, ties are misses", *strict])
     if len(games) > 1:
         rows += mean_rows(games)
     caption = (
@@ -105,14 +106,14 @@ def summary_table(games: Games) -> Table:
         "moves: the same slots and a transition that leaves them as they are. Copy the input: the "
         "first observation as the prediction, in pixels."
     )
-    return Table(["Game", "Model", *COLUMNS], rows, caption)
+    return Table(["Model", *COLUMNS], rows, caption)
 
 
 def mean_rows(games: Games) -> list[list[str]]:
     """The mean over games of each preset that all of them have."""
     shared = [p for p in next(iter(games.values())) if all(p in ours for ours in games.values())]
     return [
-        [f"Mean of {len(games)}", LABELS.get(preset, preset), *mean_of(preset, games)]
+        [f"Mean of {len(games)}: {LABELS.get(preset, preset)}", *mean_of(preset, games)]
         for preset in shared
     ]
 

@@ -26,6 +26,6 @@ def write_report(folder: Path) -> Report:
     )
     report = Report("World models of your own episodes")
     labelled = {LABELS.get(name, name): runs for name, runs in results.items()}
-    report.add(Table(["Model", *COLUMNS], rows, caption), hidden_table(labelled, ["Model"]))
+    report.add(Table(["Model", *COLUMNS], rows, caption), hidden_table(labelled))
     report.add(*provenance(results))
     return report

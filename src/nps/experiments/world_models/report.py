@@ -18,20 +18,20 @@ def numbers(runs: Sequence[Result], who: str = "", ties: str = "") -> list[str]:
     return [mean_and_sd(runs, f"{who}{metric}") for metric in metrics]
 
 
-def hidden_table(groups: Mapping[str, Sequence[Result]], first: Sequence[str]) -> Table:
-    """What H@1 as C-SWM computes it does not show. Keys are rows, their parts apart by ` | `."""
+def hidden_table(groups: Mapping[str, Sequence[Result]]) -> Table:
+    """What H@1 as C-SWM computes it does not show; a row for each name."""
     rows = []
     for name, runs in groups.items():
         last = max(step for step in STEPS if f"h1_{step}" in runs[0].test)
         keys = ("h1_strict", "identity_h1_strict", "h1_distinct", "h1_episode_strict")
         cells = [mean_and_sd(runs, f"{key}_{last}") for key in keys]
         size = f"{runs[0].test['transition_parameters']:,}"
-        rows.append([*name.split(" | "), str(last), *cells, size, wall_time(runs)])
+        rows.append([name, str(last), *cells, size, wall_time(runs)])
     caption = (
         "After the most steps. Strict: H@1 where ties are misses, and the same for a transition in "
         "which nothing moves. Distinct: predictions of an equal observation are right too. In its "
         "episode: H@1 among the states of the episode, ties are misses. Parameters: of the "
         "transition."
     )
-    columns = [*first, "Steps", "Strict", "Nothing moves, strict", "Distinct", "In its episode"]
+    columns = ["Model", "Steps", "Strict", "Nothing moves, strict", "Distinct", "In its episode"]
     return Table([*columns, "Parameters", "Training"], rows, caption)
