@@ -82,13 +82,12 @@ def spread(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
     return f"{middle} ({min(numbers):{style}} to {max(numbers):{style}})"
 
 
-def mean_and_sd(results: Sequence[Result], metric: str, style: str = ".1f") -> str:
-    """Over seeds and in per cent, e.g. `44.1 ± 8.3`; a dash where it was not measured."""
-    if any(metric not in result.test for result in results):
-        return "–"
-    numbers = [100 * value for value in values(results, metric)]
-    middle = format(statistics.mean(numbers), style)
-    return middle if len(numbers) == 1 else f"{middle} ± {statistics.stdev(numbers):{style}}"
+def mean_sd(numbers: Sequence[float], style: str = ".1f") -> str:
+    """Mean and standard deviation over seeds, e.g. `97.1 ± 0.4`; of one seed its number."""
+    middle = format(statistics.fmean(numbers), style)
+    if len(numbers) == 1:
+        return middle
+    return f"{middle} ± {statistics.stdev(numbers):{style}}"
 
 
 def median_run(results: Sequence[Result], metric: str) -> Result:

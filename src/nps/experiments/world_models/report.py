@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nps.experiments.results import Result, mean_and_sd, wall_time
+from nps.experiments.results import Result, mean_sd, values, wall_time
 from nps.inspect.report import Table
 
 STEPS = (1, 5, 10)
@@ -12,10 +12,17 @@ METRICS = tuple(f"{name}_{step}" for name in ("h1", "mrr") for step in STEPS)
 COLUMNS = tuple(f"{name}, {step}" for name in ("H@1", "MRR") for step in STEPS)
 
 
+def percent(runs: Sequence[Result], metric: str) -> str:
+    """Mean and standard deviation, or a dash where it was not measured."""
+    if any(metric not in run.test for run in runs):
+        return "–"
+    return mean_sd([100 * value for value in values(runs, metric)])
+
+
 def numbers(runs: Sequence[Result], who: str = "", ties: str = "") -> list[str]:
     """H@1 and MRR after 1, 5 and 10 steps; of a floor, if `who` names one; `_strict`, or not."""
     metrics = (metric.replace("_", f"{ties}_") for metric in METRICS)
-    return [mean_and_sd(runs, f"{who}{metric}") for metric in metrics]
+    return [percent(runs, f"{who}{metric}") for metric in metrics]
 
 
 def hidden_table(groups: Mapping[str, Sequence[Result]]) -> Table:
@@ -24,7 +31,7 @@ def hidden_table(groups: Mapping[str, Sequence[Result]]) -> Table:
     for name, runs in groups.items():
         last = max(step for step in STEPS if f"h1_{step}" in runs[0].test)
         keys = ("h1_strict", "identity_h1_strict", "h1_distinct", "h1_episode_strict")
-        cells = [mean_and_sd(runs, f"{key}_{last}") for key in keys]
+        cells = [percent(runs, f"{key}_{last}") for key in keys]
         size = f"{runs[0].test['transition_parameters']:,}"
         rows.append([name, str(last), *cells, size, wall_time(runs)])
     caption = (
