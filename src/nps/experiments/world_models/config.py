@@ -79,7 +79,7 @@ class WorldModelConfig(TrainConfig):
         require_choice("action", self.action, get_args(ActionEncoding))
         require_choice("selection", self.selection, get_args(Selection))
         require_choice("negatives", self.negatives, get_args(Negatives))
-        require_choice("statistics", self.statistics, get_args(Statistics))
         require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
         if self.transition == "attention" and self.hidden_dim % 4:
             raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")
+        require_choice("statistics", self.statistics, get_args(Statistics))
