@@ -34,6 +34,7 @@ nps: Neural Production Systems, the paper's experiments and your own
 Examples:
   nps run arithmetic --quick
   nps train arithmetic-sharp --out runs/sharp --seed 3
+  nps train world-model --data my.h5 --out runs/mine
   nps eval runs/sharp
 """
 

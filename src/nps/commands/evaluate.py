@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nps.commands.shared import DataFolder, Device, about, find_device, positional, use_data
+from nps.commands.shared import (
+    DataFolder,
+    Device,
+    about,
+    find_device,
+    own_data,
+    positional,
+    require_there,
+)
 from nps.flags import parse
 
 
@@ -31,9 +39,10 @@ def evaluate(args: Sequence[str]) -> None:
 
     name, rest = positional(evaluate, "RUN", args)
     options = parse(EvalArgs, rest, prog="nps eval RUN", about=about(evaluate))
-    use_data(options.data)
+    require_there(options.data)
+    given = own_data(experiments.experiment_of(name), options.data)
     find_device(options.device)
-    metrics = experiments.evaluate(Path(name), options.device, options.which)
+    metrics = experiments.evaluate(Path(name), options.device, options.which, given)
     for key, value in metrics.items():
         if isinstance(value, float):
             print(f"{key:18} {value:.6g}")

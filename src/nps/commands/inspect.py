@@ -16,9 +16,9 @@ from nps.commands.shared import (
     Device,
     about,
     find_device,
+    own_data,
     positional,
     require,
-    use_data,
 )
 from nps.errors import UserError
 from nps.flags import parse
@@ -53,7 +53,8 @@ def inspect(args: Sequence[str]) -> None:
     name, rest = positional(inspect, "RUN", args)
     run = find_checkpoint(name)[0]
     saved = run.read()
-    look = find_experiment(saved["experiment"]).look
+    experiment = find_experiment(saved["experiment"])
+    look = experiment.look
     if look is None:
         raise UserError(f"{name}: a run of {saved['experiment']}, which has nothing to inspect")
     prog = f"nps inspect {name} (a run of {saved['experiment']})"
@@ -62,9 +63,9 @@ def inspect(args: Sequence[str]) -> None:
     require(
         out is None or out.suffix == ".png", f"--out: got {out}, expected a name ending in .png"
     )
-    use_data(options.data)
+    given = own_data(experiment, options.data)
     find_device(options.device)
-    task, model = load_task(name, options.device, options.which)
+    task, model = load_task(name, options.device, options.which, given)
     blocks = look.show(task, model, options.more)
     pictures = [block for block in blocks if isinstance(block, Figure)]
     require(out is None or bool(pictures), "--out: nothing was drawn")

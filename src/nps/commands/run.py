@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from nps.commands.shared import (
     Device,
     Precision,
     about,
+    field,
     find_device,
+    own_data,
     positional,
     require,
-    use_data,
 )
 from nps.errors import UserError, nearest, say
 from nps.flags import parse
@@ -27,7 +29,8 @@ from nps.flags import parse
 @dataclass(frozen=True)
 class RunArgs:
     out: Path | None = None
-    """Folder for runs and report (default: runs/EXPERIMENT, runs/EXPERIMENT-quick)."""
+    """Folder for runs and report (default: runs/EXPERIMENT, runs/EXPERIMENT-quick, and below it the
+    values of the experiment's own flags)."""
     seeds: int = 1
     """Models of each preset, with seeds 0, 1, …; they are trained as one stack."""
     workers: int = 0
@@ -55,14 +58,15 @@ def run(args: Sequence[str]) -> None:
       nps run arithmetic --quick
       nps run arithmetic --seeds 10 --out runs/arithmetic
       nps run mnist --seeds 10 --device cuda --precision bf16
+      nps run atari --game pong --seeds 20 --device cuda
     """
     from nps.experiments import evaluate, find_experiment
     from nps.jobs.processes import default_workers, run_jobs
 
     name, rest = positional(run, "EXPERIMENT", args)
     experiment = find_experiment(name)
-    options = parse(RunArgs, rest, prog=f"nps run {name}", about=about(run, experiment.about))
-    use_data(options.data)
+    cls = _run_args(experiment)
+    options = parse(cls, rest, prog=f"nps run {name}", about=about(run, experiment.about))
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
     require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 1")
     require(not (options.quick and options.full), "--quick, --full: expected one of the two")
@@ -75,9 +79,12 @@ def run(args: Sequence[str]) -> None:
     for preset in chosen:
         if preset not in experiment.presets:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, experiment.presets)}")
-    out = options.out or Path("runs") / (f"{name}-quick" if options.quick else name)
-    waves, folders = _plan(experiment, chosen, options, out)
+    given = {flag: getattr(options, flag) for flag in experiment.flags}
+    folder = Path("runs", f"{name}-quick" if options.quick else name, *map(str, given.values()))
+    out = options.out or folder
+    given |= own_data(experiment, options.data)
     find_device(options.device)
+    waves, folders = _plan(experiment, chosen, options, out, given)
     workers = options.workers or default_workers(options.device)
     for jobs in filter(None, waves):
         count = f"{len(jobs)} presets, {options.seeds} seeds each"
@@ -91,14 +98,25 @@ def run(args: Sequence[str]) -> None:
     print(f"\nReport with figures: {page}")
     if options.quick:
         where = " --device cuda" if experiment.heavy else ""
-        whole = f"nps run {name} --seeds 10{where}"
+        flags = "".join(f" --{flag} {getattr(options, flag)}" for flag in experiment.flags)
+        whole = f"nps run {name}{flags} --seeds 10{where}"
         print(f"This was the short version. All presets, ten seeds: {whole}")
 
 
+def _run_args(experiment: Any) -> type[Any]:
+    """The command's own flags and those of the experiment."""
+    hints = typing.get_type_hints(experiment.config)
+    usual = {each.name: each.default for each in dataclasses.fields(experiment.config)}
+    fields = [
+        (name, hints[name], field(says, usual[name])) for name, says in experiment.flags.items()
+    ]
+    return dataclasses.make_dataclass("Args", fields, bases=(RunArgs,), frozen=True)
+
+
 def _plan(
-    experiment: Any, chosen: Sequence[str], options: RunArgs, out: Path
+    experiment: Any, chosen: Sequence[str], options: Any, out: Path, given: Mapping[str, Any]
 ) -> tuple[tuple[list[Any], list[Any]], list[Path]]:
-    """What is still to be trained, and the folders of all runs.
+    """What is still to be trained, with what was given for all, and the folders of all runs.
 
     In the second wave are presets that begin with the models of another.
     """
@@ -109,10 +127,12 @@ def _plan(
     folders: list[Path] = []
     for name in chosen:
         preset = experiment.presets[name]
-        changes = dict(experiment.quick.get(name, {}) if options.quick else {})
+        changes = {**(experiment.quick.get(name, {}) if options.quick else {}), **given}
         if preset.after is not None:
             changes["start_from"] = str(out / preset.after)
         config = dataclasses.replace(preset.config, **changes)
+        if experiment.prepare is not None:
+            experiment.prepare(config)
         seeds = {s: Run(out / name / f"seed-{s}") for s in range(options.seeds)}
         folders += [run.folder for run in seeds.values()]
         if all(r.complete(identity(experiment.name, name, s, config)) for s, r in seeds.items()):

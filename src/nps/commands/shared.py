@@ -18,9 +18,12 @@ Precision = Literal["float32", "tf32", "bf16"]
 """As in nps.training.precision, which needs torch."""
 DataFolder = Annotated[
     Path | None,
-    tyro.conf.arg(help="Folder that holds the data files (else NPS_DATA, the cache, the web)."),
+    tyro.conf.arg(
+        help="Folder that holds the data files (else NPS_DATA, the cache, the web); for a model of "
+        "your own episodes, their file or folder."
+    ),
 ]
-"""An option of every command that may read data; passed to `use_data`."""
+"""An option of every command that may read data; passed to `own_data`."""
 
 
 def quiet(text: str) -> None:
@@ -75,6 +78,23 @@ def use_data(folder: Path | None) -> None:
         folder = folder.expanduser().absolute()
         require(folder.is_dir(), f"--data: no such folder: {folder}")
         os.environ["NPS_DATA"] = str(folder)
+
+
+def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
+    """What --data changes in the configs of an experiment on the user's own files.
+
+    For others it is a place to look in first, and changes nothing.
+    """
+    require_there(path)
+    if experiment.data_field is None:
+        use_data(path)
+        return {}
+    return {} if path is None else {experiment.data_field: str(path.expanduser().absolute())}
+
+
+def require_there(path: Path | None) -> None:
+    there = path is None or path.expanduser().exists()
+    require(there, f"--data: no such folder or file: {path}")
 
 
 def require(holds: bool, message: str) -> None:

@@ -16,9 +16,9 @@ from nps.commands.shared import (
     Device,
     about,
     find_device,
+    own_data,
     positional,
     require,
-    use_data,
 )
 from nps.errors import RunFailed, say
 from nps.flags import parse
@@ -68,7 +68,8 @@ def sweep(args: Sequence[str]) -> None:
     fields = [("config", config, dataclasses.field(default=preset.config))]
     cls = dataclasses.make_dataclass("Args", fields, bases=(SweepArgs,), frozen=True, kw_only=True)
     options: Any = parse(cls, rest, prog=f"nps sweep {name}", about=about(sweep, preset.about))
-    use_data(options.data)
+    given = own_data(experiment, options.data)
+    options = dataclasses.replace(options, config=dataclasses.replace(options.config, **given))
     for flag, least in (("seeds", 1), ("workers", 0), ("retries", 0)):
         value = getattr(options, flag)
         require(value >= least, f"--{flag}: got {value}, expected at least {least}")

@@ -24,15 +24,16 @@ def table(args: Sequence[str]) -> None:
     Examples:
       nps table results/arithmetic
       nps table results/arithmetic --report --into README.md docs/arithmetic.md
+      nps table runs/atari
     """
     from nps.experiments import find_experiment
-    from nps.experiments.results import read_results
+    from nps.experiments.results import read_result, tested
     from nps.inspect.report import Table, markdown, put_into
 
     name, rest = positional(table, "RESULTS", args)
     options = parse(TableArgs, rest, prog="nps table RESULTS", about=about(table))
     folder = Path(name)
-    first = next(iter(read_results(folder).values()))[0].run.read()
+    first = read_result(tested(folder)[0]).run.read()
     experiment = find_experiment(first["experiment"])
     report = experiment.write_report(folder)
     summary = next(block for block in report.blocks if isinstance(block, Table))

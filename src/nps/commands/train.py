@@ -17,10 +17,10 @@ from nps.commands.shared import (
     about,
     field,
     find_device,
+    own_data,
     positional,
     quiet,
     require,
-    use_data,
 )
 from nps.errors import UserError, say
 from nps.flags import parse
@@ -36,6 +36,7 @@ def train(args: Sequence[str]) -> None:
       nps train arithmetic --out runs/a
       nps train arithmetic --out runs/six --rules 6 --seed 1
       nps train arithmetic-sharp --out runs/sharp --seeds 50 --device cuda
+      nps train world-model --data my.h5 --out runs/mine
       nps train mnist-fifth --start-from runs/mnist/mnist --out runs/fifth --seeds 10
       torchrun --nproc-per-node 2 -m nps train arithmetic --out runs/a
     """
@@ -52,7 +53,8 @@ def train(args: Sequence[str]) -> None:
         prog=f"nps train {name}",
         about=about(train, preset.about),
     )
-    use_data(options.data)
+    given = own_data(experiment, options.data)
+    options = dataclasses.replace(options, config=dataclasses.replace(options.config, **given))
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
     at_once = options.at_once
     require(at_once is None or at_once >= 1, f"--at-once: got {at_once}, expected at least 1")

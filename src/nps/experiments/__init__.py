@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from nps.errors import UserError, nearest, say
-from nps.experiments import arithmetic, blocks, mnist
+from nps.experiments import arithmetic, atari, blocks, custom, mnist
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.start import run_of
 from nps.files import told_in_one_line, write_json
@@ -19,7 +20,8 @@ from nps.training.run import Run, find_checkpoint
 from nps.training.task import Task
 
 EXPERIMENTS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT for module in (arithmetic, mnist, blocks)
+    module.EXPERIMENT.name: module.EXPERIMENT
+    for module in (arithmetic, mnist, blocks, atari, custom)
 }
 
 
@@ -43,32 +45,52 @@ def _task(experiment: str, config: TrainConfig, device: str) -> Task:
     return find_experiment(experiment).make_task(config, torch.device(device))
 
 
-def load_task(path: Path | str, device: str = "cpu", which: str = "best") -> tuple[Task, nn.Module]:
+def experiment_of(path: Path | str) -> Experiment:
+    """The experiment of a run or checkpoint folder."""
+    return find_experiment(find_checkpoint(path)[0].read()["experiment"])
+
+
+def load_task(
+    path: Path | str,
+    device: str = "cpu",
+    which: str = "best",
+    changes: Mapping[str, Any] | None = None,
+) -> tuple[Task, nn.Module]:
     """The task of a run and its trained model, in evaluation mode; needs no model flags.
 
     Args:
         path: a run folder, or one of its checkpoint folders.
         device: where to put data and model.
         which: the model with the "best" validation score, or the "last".
+        changes: fields of the config that are other than in training: where data lies now.
     """
     if which not in ("best", "last"):
         raise UserError(f"which: got {which!r}, expected best or last")
     run, checkpoint = find_checkpoint(path)
     saved = run.read()
     experiment = find_experiment(saved["experiment"])
-    config = from_json(experiment.config, saved["config"]).trained()
+    config = from_json(experiment.config, {**saved["config"], **(changes or {})}).trained()
     task = _task(experiment.name, config, device)
     model = task.make_model(saved["seed"])
     group = "best" if which == "best" and "best" in checkpoint.tensors else "model"
-    model.load_state_dict(checkpoint.tensors[group])
+    try:
+        model.load_state_dict(checkpoint.tensors[group])
+    except RuntimeError as error:  # e.g. data with other images or actions
+        why = " ".join(str(error).split())
+        raise UserError(f"{run.folder}: its model does not fit the data ({why})") from None
     return task, model.eval()
 
 
-def evaluate(path: Path | str, device: str = "cpu", which: str = "best") -> dict[str, Any]:
+def evaluate(
+    path: Path | str,
+    device: str = "cpu",
+    which: str = "best",
+    changes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Test metrics of a trained run, also written to its test.json."""
-    task, model = load_task(path, device, which)
+    task, model = load_task(path, device, which, changes)
     run, checkpoint = find_checkpoint(path)
-    metrics = {"which": which, "step": checkpoint.step, **task.test(model)}
+    metrics = {"which": which, "step": checkpoint.step, **(changes or {}), **task.test(model)}
     metrics |= _compared_with_start(run, task, model, device)
     with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
         write_json(run.folder / "test.json", metrics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +61,10 @@ class Experiment:
     """What `nps inspect` shows of its runs."""
     compare: Callable[[Any, Any, Any], dict[str, Any]] | None = None
     """(task, the model it began with, model) -> more test metrics, of presets `after` another."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Config fields that `nps run` takes as flags, each with a line of help; they hold for all
+    presets, and their values name the folder of the runs."""
+    prepare: Callable[[Any], None] | None = None
+    """What `nps run` does with each config before anything is trained: make data, or refuse."""
+    data_field: str | None = None
+    """The config's field that holds the place of the user's own data, which --data sets."""

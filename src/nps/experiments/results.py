@@ -42,6 +42,14 @@ class Result:
         return self.run.provenance()
 
 
+def tested(folder: Path) -> list[Path]:
+    """The folders of tested runs, also those one level further down: `<game>/<preset>/seed-<s>`."""
+    found = [path for deep in ("*", "*/*") for path in folder.glob(f"{deep}/seed-*/test.json")]
+    if not found:
+        raise UserError(f"{folder}: no tested runs (<preset>/seed-<s>/test.json) in it")
+    return sorted(path.parent for path in found)
+
+
 def read_results(folder: Path) -> dict[str, list[Result]]:
     """preset -> its tested runs, by seed."""
     results: dict[str, list[Result]] = {}
@@ -72,6 +80,14 @@ def spread(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
     if len(numbers) == 1:
         return middle
     return f"{middle} ({min(numbers):{style}} to {max(numbers):{style}})"
+
+
+def mean_sd(numbers: Sequence[float], style: str = ".1f") -> str:
+    """Mean and standard deviation over seeds, e.g. `97.1 ± 0.4`; of one seed its number."""
+    middle = format(statistics.fmean(numbers), style)
+    if len(numbers) == 1:
+        return middle
+    return f"{middle} ± {statistics.stdev(numbers):{style}}"
 
 
 def median_run(results: Sequence[Result], metric: str) -> Result:

@@ -1,0 +1,55 @@
+"""The settings of the world models of Atari games (experiments/atari/)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from nps.experiments.world_models.config import Statistics, WorldModelConfig
+from nps.rules.check import require_choice, require_int
+from nps.worlds.atari_games import Name, Settings
+
+
+@dataclass(frozen=True)
+class Config(WorldModelConfig):
+    """World models of one game. Encoder and schedule are C-SWM's, the rules are the paper's."""
+
+    game: Name = "pong"
+    """Pong, Space Invaders, Freeway, Breakout or Q*bert."""
+    epochs: int = 200
+    """Passes over the training set (C-SWM)."""
+    batch_size: int = 1024
+    """Transitions a step (C-SWM)."""
+    slots: int = 3
+    """Number of slots M (C-SWM's program)."""
+    slot_dim: int = 4
+    """Size of a slot (C-SWM)."""
+    rule_dim: int = 32
+    """Size of a rule's embedding (appendix, "Atari")."""
+    statistics: Statistics = "settled"
+    """What batch normalisation takes in evaluation: the running mean of batches (C-SWM), or what
+    training images have with the very weights that are validated (ours)."""
+    train_episodes: int = Settings.train
+    """Episodes in the file to train with; some of them pick the best model."""
+    validation_episodes: int = 100
+    """The last so many of them are not trained on: the best model is chosen by their loss."""
+    test_episodes: int = Settings.test
+    """Episodes in the file to test with."""
+    data_seed: int = Settings.seed
+    """Seed with which the file was made; runs with other seeds share it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("game", self.game, get_args(Name))
+        for name in ("validation_episodes", "test_episodes"):
+            require_int(name, getattr(self, name), at_least=2)
+        if self.train_episodes < self.validation_episodes + 2:
+            raise ValueError(
+                f"train_episodes: got {self.train_episodes}, expected at least 2 more than the "
+                f"{self.validation_episodes} validation_episodes"
+            )
+        self.settings()
+
+    def settings(self) -> Settings:
+        """Those of the game's file."""
+        return Settings(self.train_episodes, self.test_episodes, self.data_seed)

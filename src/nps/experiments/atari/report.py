@@ -1,0 +1,126 @@
+"""What the experiment on Atari shows: the paper's table with ours, and the floors of its metric.
+
+One table for all games in the folder. Each game has its own floors: who copies the input, in
+pixels, and a transition that leaves a model's slots as they are.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from nps.experiments.results import Result, provenance, read_result, tested, values
+from nps.experiments.world_models.report import COLUMNS, METRICS, hidden_table, numbers
+from nps.inspect.report import Report, Table
+from nps.worlds.atari_games import GAMES
+
+LABELS = {
+    "atari-nps": "NPS",
+    "atari-nps-5": "NPS, 5 rules",
+    "atari-gnn": "GNN",
+    "atari-nps-aligned": "NPS, aligned negatives",
+    "atari-gnn-aligned": "GNN, aligned negatives",
+    "atari-nps-running": "NPS, running statistics",
+    "atari-gnn-running": "GNN, running statistics",
+}
+TITLES = {
+    "pong": "Pong",
+    "space_invaders": "Space Invaders",
+    "freeway": "Freeway",
+    "breakout": "Breakout",
+    "qbert": "Q*bert",
+}
+PAPER = {
+    "pong": {
+        "NPS": "44.1 ± 8.3, 22.2 ± 7.6, 15.6 ± 5.7, 60.6 ± 7.9, 38.7 ± 9.0, 30.2 ± 7.5",
+        "GNN": "30.4 ± 11.2, 11.6 ± 6.1, 7.2 ± 4.1, 48.8 ± 10.4, 25.5 ± 8.3, 18.9 ± 6.2",
+    },
+    "space_invaders": {
+        "NPS": "61.3 ± 11.6, 32.8 ± 9.2, 21.4 ± 7.1, 74.6 ± 9.4, 53.0 ± 9.1, 39.2 ± 8.5",
+        "GNN": "68.8 ± 8.4, 21.7 ± 6.8, 14.7 ± 4.9, 79.9 ± 5.7, 39.6 ± 7.4, 31.0 ± 6.3",
+    },
+}
+"""Appendix "Atari", 50 seeds: H@1 after 1, 5 and 10 steps, then MRR."""
+
+Games = dict[str, dict[str, list[Result]]]
+
+
+def write_report(folder: Path) -> Report:
+    """Tables from the run logs of one game, or of several in folders of their own."""
+    games = read_games(folder)
+    report = Report("World models of Atari games")
+    report.add(summary_table(games))
+    named = {
+        f"{TITLES[game]}: {LABELS.get(preset, preset)}": runs
+        for game, presets in games.items()
+        for preset, runs in presets.items()
+    }
+    report.add(hidden_table(named))
+    commands = {
+        f"{preset} --game {game}": runs
+        for game, presets in games.items()
+        for preset, runs in presets.items()
+    }
+    report.add(*provenance(commands))
+    return report
+
+
+def read_games(folder: Path) -> Games:
+    """game -> preset -> its runs by seed, games and presets in our order."""
+    games: Games = {}
+    for path in tested(folder):
+        result = read_result(path)
+        game = games.setdefault(result.config["game"], {})
+        game.setdefault(result.preset, []).append(result)
+    return {
+        game: {
+            preset: sorted(games[game][preset], key=lambda result: result.seed)
+            for preset in dict.fromkeys([*(p for p in LABELS if p in games[game]), *games[game]])
+        }
+        for game in GAMES
+        if game in games
+    }
+
+
+def summary_table(games: Games) -> Table:
+    """The paper's rows, ours, and the floors, game by game; then the mean of several games."""
+    rows = []
+    for game, presets in games.items():
+        title = TITLES[game]
+        for model, cells in PAPER.get(game, {}).items():
+            rows.append([f"{title}: paper's {model}", *cells.split(", ")])
+        for preset, runs in presets.items():
+            name = f"{title}: {LABELS.get(preset, preset)}"
+            rows.append([name, *numbers(runs)])
+            rows.append([f"{name}, nothing moves", *numbers(runs, "identity_")])
+        some = next(iter(presets.values()))[:1]
+        rows.append([f"{title}: copy the input", *numbers(some, "copy_")])
+        strict = numbers(some, "copy_", "_strict")
+        rows.append([f"{title}: copy the input, ties are misses", *strict])
+    if len(games) > 1:
+        rows += mean_rows(games)
+    caption = (
+        "100 test episodes, mean ± standard deviation over seeds, in per cent, after 1, 5 and 10 "
+        "steps; ties are hits, as in C-SWM, where nothing else is said. Paper: 50 seeds. Nothing "
+        "moves: the same slots and a transition that leaves them as they are. Copy the input: the "
+        "first observation as the prediction, in pixels."
+    )
+    return Table(["Model", *COLUMNS], rows, caption)
+
+
+def mean_rows(games: Games) -> list[list[str]]:
+    """The mean over games of each preset that all of them have."""
+    shared = [p for p in next(iter(games.values())) if all(p in ours for ours in games.values())]
+    return [
+        [f"Mean of {len(games)}: {LABELS.get(preset, preset)}", *mean_of(preset, games)]
+        for preset in shared
+    ]
+
+
+def mean_of(preset: str, games: Mapping[str, Mapping[str, list[Result]]]) -> list[str]:
+    means = [
+        [statistics.mean(values(ours[preset], metric)) for ours in games.values()]
+        for metric in METRICS
+    ]
+    return [f"{100 * statistics.mean(each):.1f}" for each in means]

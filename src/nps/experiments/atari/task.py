@@ -1,0 +1,91 @@
+"""The data of the world models of Atari games, and the floor of their metric in pixels.
+
+Pictures lie on the device as bytes, each once; the two of an observation are put together inside
+the training step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nps.experiments.atari.config import Config
+from nps.experiments.world_models.episodes import numbered
+from nps.experiments.world_models.task import WorldModelTask
+from nps.metrics.ranking import hits_and_mrr, ranks
+from nps.models.world_model import Actions, WorldModel
+from nps.worlds import atari
+from nps.worlds.atari_games import GAMES, STEPS
+
+if TYPE_CHECKING:
+    from jaxtyping import Int, UInt8
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Episodes of a game, channels last."""
+
+    frames: UInt8[Tensor, "E T+2 50 50 3"]
+    action: Int[Tensor, "E T"]
+
+    @classmethod
+    def of(cls, played: atari.Episodes, some: slice, device: torch.device) -> Seen:
+        frames = played.frames[some].movedim(2, -1).contiguous()
+        return cls(frames.to(device), played.actions[some].to(device))
+
+    @property
+    def lengths(self) -> Int[Tensor, "E"]:
+        return self.action.new_full(self.action.shape[:1], self.action.shape[1] + 1)
+
+    def images(
+        self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
+    ) -> UInt8[Tensor, "n 50 50 6"]:
+        """The picture now above the one before it, as `nps.worlds.atari.observe` has them."""
+        return torch.cat([self.frames[episode, time + 1], self.frames[episode, time]], -1)
+
+    def truth(self) -> Int[Tensor, "E T+1 2"]:
+        """The numbers of both pictures: equal for equal observations."""
+        number = numbered(self.frames.flatten(0, 1)).view(self.frames.shape[:2])
+        return torch.stack([number[:, 1:], number[:, :-1]], -1).to(self.action.device)
+
+
+class AtariTask(WorldModelTask[Config, Seen]):
+    """Data and loss for one config."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        played = atari.load(config.game, config.settings())
+        trained_on = config.train_episodes - config.validation_episodes
+        sets = {
+            "train": Seen.of(played.train, slice(trained_on), device),
+            "validation": Seen.of(played.train, slice(trained_on, None), device),
+            "test": Seen.of(played.test, slice(None), device),
+        }
+        actions = Actions(len(GAMES[config.game].actions), config.slots, config.action)
+        super().__init__(config, device, sets, actions, draws_seed=config.data_seed, judged=STEPS)
+
+    @torch.no_grad()
+    def test(self, model: WorldModel) -> dict[str, Any]:
+        """The ranking, and what it gives to who copies the input."""
+        return {**super().test(model), **self.copied}
+
+    @cached_property
+    def copied(self) -> dict[str, float]:
+        """`copy_…`: the first observation itself as the prediction of any later one, in pixels."""
+        data = self.sets["test"]
+        seen = torch.cat([data.frames[:, 1:], data.frames[:, :-1]], -1).flatten(2).cpu()
+        moving = (seen != seen[0, 0]).flatten(0, 1).any(0)  # the rest adds nothing to a distance
+        pixels, state = seen[..., moving].double(), data.truth().cpu()  # sums of bytes are exact
+        metrics: dict[str, float] = {}
+        for step in self.horizons:
+            first, true = pixels[:, 0], pixels[:, step]
+            both = {"": ranks(first, true), "_distinct": ranks(first, true, state=state[:, step])}
+            for among, found in both.items():
+                for ties, each in {"": found.lenient, "_strict": found.strict}.items():
+                    score = hits_and_mrr(each)
+                    metrics[f"copy_h1{among}{ties}_{step}"] = score.hits
+                    metrics[f"copy_mrr{among}{ties}_{step}"] = score.mrr
+        return metrics

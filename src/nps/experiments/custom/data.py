@@ -1,0 +1,115 @@
+"""The user's episodes, split and cut: whole ones to train with, stretches of others to roll out.
+
+Whole episodes are held out, so that no frame is seen on both sides. Those are cut into stretches of
+equal length that follow one another, each a roll-out of its own in the ranking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nps.experiments.custom.config import Config
+from nps.experiments.world_models.episodes import numbered
+from nps.experiments.world_models.task import HORIZONS
+from nps.training import rng
+from nps.worlds.custom import Episodes
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, Shaped, UInt8
+
+MOST = {"validation": 1_000, "test": 10_000}
+"""Stretches that are rolled out; of more, some at even distances."""
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """E stretches of successive frames, each inside an episode."""
+
+    obs: UInt8[Tensor, "N H W C"] | Float[Tensor, "N H W C"]
+    """All frames; they are shared by all sets."""
+    start: Int[Tensor, "E"]
+    """The first frame of each stretch."""
+    lengths: Int[Tensor, "E"]
+    """Its frames."""
+    action: Int[Tensor, "E T"] | Float[Tensor, "E T A"]
+
+    @classmethod
+    def of(
+        cls, obs: Tensor, action: Tensor, start: Int[Tensor, "E"], lengths: Int[Tensor, "E"]
+    ) -> Stretches:
+        times = torch.arange(int(lengths.max()) - 1, device=start.device)
+        frames = (start[:, None] + times).clamp(max=len(action) - 1)
+        return cls(obs, start, lengths, action[frames])
+
+    def images(
+        self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
+    ) -> Shaped[Tensor, "n H W C"]:
+        return self.obs[self.start[episode] + time]
+
+    def truth(self) -> Int[Tensor, "E T+1 1"]:
+        """The numbers of the images; stretches are all equally long."""
+        times = torch.arange(self.action.shape[1] + 1, device=self.start.device)
+        frames = (self.start[:, None] + times).flatten()
+        return numbered(self.obs[frames]).view(len(self.start), -1, 1).to(self.start.device)
+
+
+def split(data: Episodes, config: Config, device: torch.device) -> Mapping[str, Stretches]:
+    """Whole episodes to train with, and stretches of others for validation and test."""
+    _require_images(data.obs)
+    sizes = torch.bincount(data.episode)
+    starts = sizes.cumsum(0) - sizes
+    count = len(sizes)
+    held = max(1, round(config.held_out * count))
+    if count < 2 * held + 1:
+        raise ValueError(f"got {count} episodes, expected at least {2 * held + 1}")
+    order = torch.randperm(count, generator=rng.generator("cpu", config.data_seed, "split"))
+    parts = {"test": order[:held], "validation": order[held : 2 * held]}
+    length = _rolled_out(data, starts, parts, config.test_steps)
+    cut = {name: _stretches(data, starts, which, length) for name, which in parts.items()}
+    begins = {name: _some(start, MOST[name]) for name, start in cut.items()}
+    obs, action = data.obs.permute(0, 2, 3, 1).contiguous().to(device), data.action.to(device)
+    train = order[2 * held :].sort().values
+    rows = {"train": (starts[train], sizes[train])}
+    rows |= {name: (at, torch.full_like(at, length + 1)) for name, at in begins.items()}
+    return {
+        name: Stretches.of(obs, action, at.to(device), frames.to(device))
+        for name, (at, frames) in rows.items()
+    }
+
+
+def _rolled_out(data: Episodes, starts: Tensor, parts: Mapping[str, Tensor], most: int) -> int:
+    """The most steps with which both sets have roll-outs to rank: two at least."""
+    for steps in (most, *(step for step in reversed(HORIZONS) if step < most)):
+        if all(len(_stretches(data, starts, which, steps)) > 1 for which in parts.values()):
+            return steps
+    names = " or ".join(name for name in parts if len(_stretches(data, starts, parts[name], 1)) < 2)
+    raise ValueError(f"got one transition for {names}, expected more: record longer episodes")
+
+
+def _stretches(
+    data: Episodes, starts: Int[Tensor, "E"], which: Int[Tensor, "n"], steps: int
+) -> Int[Tensor, "P"]:
+    """Where stretches of some episodes begin, each where the one before it ends."""
+    if steps >= int(torch.bincount(data.episode).max()):
+        return starts[:0]
+    first = data.windows(steps)[:, 0]
+    episode = data.episode[first]
+    follows = (first - starts[episode]) % steps == 0
+    return first[follows & torch.isin(episode, which)]
+
+
+def _some(start: Int[Tensor, "P"], most: int) -> Int[Tensor, "n"]:
+    """At most so many of them, at even distances."""
+    count = min(most, len(start))
+    return start[torch.arange(count) * len(start) // count]
+
+
+def _require_images(obs: Tensor) -> None:
+    low, high = (float(x) for x in obs.aminmax()) if obs.is_floating_point() else (0.0, 1.0)
+    if low < 0 or high > 1:
+        raise ValueError(f"obs: got numbers from {low:g} to {high:g}, expected 0 to 1, or bytes")

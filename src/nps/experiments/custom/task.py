@@ -1,0 +1,65 @@
+"""Data and loss of a world model of the user's own episodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from nps.errors import UserError
+from nps.experiments.custom.config import Config
+from nps.experiments.custom.data import Stretches, split
+from nps.experiments.world_models.model import make_encoder
+from nps.experiments.world_models.task import WorldModelTask
+from nps.models.world_model import Actions, AnyActions, ContinuousActions
+from nps.worlds.custom import Episodes, load_episodes
+
+
+class CustomTask(WorldModelTask[Config, Stretches]):
+    """Data and loss for one config. Whatever does not fit is told here, before a run begins."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        require_episodes(config)
+        data = load_episodes(config.episodes, config.channels)
+        try:
+            super().__init__(
+                config,
+                device,
+                split(data, config, device),
+                make_actions(data, config),
+                draws_seed=config.data_seed,
+            )
+            with torch.device("meta"):  # told by its shape alone
+                make_encoder(config, self.image)
+            _require_batch(config.batch_size, self.examples)
+        except ValueError as error:
+            raise UserError(f"{config.episodes}: {error}") from None
+
+    @property
+    def names(self) -> list[str] | None:
+        """Of the actions, if they are discrete."""
+        known = self.actions
+        return list(map(str, range(known.count))) if isinstance(known, Actions) else None
+
+
+def require_episodes(config: Config) -> None:
+    """There is something to read."""
+    if not config.episodes:
+        raise UserError("episodes: none given, expected --data, their file or folder")
+    if not Path(config.episodes).exists():
+        raise UserError(f"{config.episodes}: no such file or folder; say by --data where it is")
+
+
+def make_actions(data: Episodes, config: Config) -> AnyActions:
+    if data.discrete:
+        return Actions(data.action_size, config.slots, config.action)
+    if config.action != "copied":
+        raise ValueError(f"action: got {config.action}, expected copied for continuous actions")
+    return ContinuousActions(data.action_size, config.slots)
+
+
+def _require_batch(size: int, examples: int) -> None:
+    if size > examples:
+        raise ValueError(
+            f"batch_size: got {size}, expected at most the {examples} training transitions"
+        )

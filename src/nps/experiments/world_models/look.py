@@ -1,0 +1,122 @@
+"""One trained world model: what it does for each action, and its ranking beside the floors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from nps.experiments.world_models.episodes import Episodes, steps
+from nps.inspect.report import Table
+from nps.models.transitions import RuleTransition
+from nps.models.world_model import WorldModel
+from nps.rules import Trace
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Shaped
+
+MOST = 4_000
+"""Test transitions that are looked at."""
+
+
+@torch.no_grad()
+def action_tables(task: Any, model: WorldModel, names: Sequence[str] | None) -> list[Table]:
+    """Rows are actions, by their names; one row for all if they are vectors."""
+    slots, action = seen(task, task.sets["test"], model)
+    if isinstance(model.transition, RuleTransition):
+        counted = fired(trace_of(model, slots, action))
+    else:
+        change = (model.predict(slots, action) - slots).square().sum(-1)
+        most = one_hot(change.argmax(-1), change.shape[-1])
+        counted = {"how often the slot changes most": columns("slot", most)}
+    every = torch.ones(len(action), dtype=torch.bool, device=action.device)
+    groups = {"any": every}
+    if names is not None:
+        groups = {name: action == number for number, name in enumerate(names)}
+    return [
+        Table(
+            ["Action", "steps", *marks],
+            [[name, str(int(some.sum())), *shares(marks, some)] for name, some in groups.items()],
+            f"Test transitions by action, in per cent: {says}.",
+        )
+        for says, marks in counted.items()
+    ]
+
+
+Marks = dict[str, "Float[Tensor, 'n']"]
+
+
+def columns(name: str, marks: Shaped[Tensor, "n M"]) -> Marks:
+    return {f"{name} {m}": column.float() for m, column in enumerate(marks.unbind(1))}
+
+
+def shares(marks: Marks, some: Bool[Tensor, "n"]) -> list[str]:
+    """The mean of each mark; a dash where there is nothing to count."""
+    if not some.any():
+        return ["–"] * len(marks)
+    return [f"{100 * float(mark[some].mean()):.0f}" for mark in marks.values()]
+
+
+def fired(trace: Trace) -> dict[str, Marks]:
+    """For each transition: the slots that were changed, and the share of each rule and context."""
+    stages, slots = trace.rule.shape[1:]
+    rules = trace.rule_scores.shape[-1]
+    count = trace.fired.flatten(1).sum(1, keepdim=True).clamp(min=1)
+    by_rule = one_hot(trace.rule.flatten(1) + 1, rules + 1).sum(1)[:, 1:] / count
+    by_context = one_hot(trace.context.flatten(1) + 1, slots + 1).sum(1)[:, 1:] / count
+    often = f" ({stages} stages)" if stages > 1 else ""
+    counted = {f"how often a rule changes the slot{often}": columns("slot", trace.fired.any(1))}
+    if rules > 1:
+        counted["which rule it is"] = columns("rule", by_rule)
+    return counted | {"which slot it takes as its context": columns("context", by_context)}
+
+
+def trace_of(model: Any, slots: Float[Tensor, "n M D"], action: Tensor) -> Trace:
+    """What fires when a rule transition is told some actions."""
+    transition = model.transition
+    together = torch.cat([slots, model.actions(action).to(slots.dtype)], -1)
+    trace: Trace
+    _, trace = transition.layer(together, selection=transition.features, return_trace=True)
+    return trace
+
+
+def seen(
+    task: Any, data: Episodes, model: WorldModel
+) -> tuple[Float[Tensor, "n M D"], Shaped[Tensor, "n ..."]]:
+    """The slots before some transitions, and what was done there."""
+    count, length = len(data.lengths), steps(data)
+    episodes = max(1, min(count, MOST // length))
+    slots = task.encoded(model, data, range(length), episodes)
+    return slots.flatten(0, 1), data.action[:episodes].flatten(0, 1)
+
+
+ROWS = {
+    "H@1": "h1",
+    "MRR": "mrr",
+    "H@1, ties are misses": "h1_strict",
+    "H@1 among distinct observations": "h1_distinct",
+    "H@1 among the states of its episode, ties are misses": "h1_episode_strict",
+    "Nothing moves: H@1": "identity_h1",
+    "Nothing moves: H@1, ties are misses": "identity_h1_strict",
+    "Copy the input: H@1": "copy_h1",
+    "Copy the input: H@1, ties are misses": "copy_h1_strict",
+}
+
+
+def ranking_table(metrics: dict[str, Any], horizons: Sequence[int]) -> Table:
+    """The metric and what stands beside it, after so many steps."""
+    known = {name: key for name, key in ROWS.items() if f"{key}_{horizons[0]}" in metrics}
+    rows = [
+        [name, *(f"{100 * metrics[f'{key}_{step}']:.1f}" for step in horizons)]
+        for name, key in known.items()
+    ]
+    caption = (
+        "Test set, in per cent, by number of steps; ties are hits, as in C-SWM, where nothing else "
+        "is said. Nothing moves: a transition that leaves these slots as they are."
+    )
+    if "copy_h1" in known.values():
+        caption += " Copy the input: the first observation itself as the prediction, in pixels."
+    return Table(["Steps", *map(str, horizons)], rows, caption)

@@ -1,0 +1,286 @@
+"""World models of Atari games, on files of invented episodes; no emulator is needed."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from nps.experiments import EXPERIMENTS, load_task
+from nps.experiments.atari import PRESETS, AtariTask, Config
+from nps.experiments.atari import data as making
+from nps.experiments.atari import report as reports
+from nps.experiments.results import read_result
+from nps.training import checkpoint
+from nps.training.config import from_json, to_json
+from nps.training.loop import Settings as LoopSettings
+from nps.training.loop import train
+from nps.training.run import Run
+from nps.training.task import Batch
+from nps.worlds import atari, atari_file, atari_play
+from nps.worlds.atari_games import GAMES, Settings
+from nps.worlds.atari_play import Played
+from tests.test_cli import call
+
+CPU = torch.device("cpu")
+TINY = {
+    "train_episodes": 6,
+    "validation_episodes": 2,
+    "test_episodes": 5,
+    "data_seed": 7,
+    "batch_size": 20,
+    "hidden_dim": 16,
+    "width": 4,
+    "extractor": "small",
+    "validate_every": 1,
+}
+FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+
+
+def invented(game: str, settings: Settings) -> dict[str, Played]:
+    """A bar of one of four shades in front of a picture, so that some observations are equal."""
+    draw, actions = np.random.default_rng(0), len(GAMES[game].actions)
+    behind = draw.integers(256, size=(3, 50, 50), dtype=np.uint8)
+
+    def some(count: int) -> Played:
+        frames = np.tile(behind, (count, 12, 1, 1, 1))
+        shade = draw.integers(4, size=(count, 12, 1, 1, 1), dtype=np.uint8) * 60
+        frames[..., 10:30, 20:30] = shade
+        return Played(frames, draw.integers(actions, size=(count, 10), dtype=np.uint8))
+
+    return {"train": some(settings.train), "test": some(settings.test)}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """Small files of two games in the cache."""
+    monkeypatch.setenv("NPS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("NPS_DATA", raising=False)
+    monkeypatch.setattr(atari_play, "version", lambda: "0.0")
+    making._prepare.cache_clear()
+    folder, settings = tmp_path / "cache/atari", Settings(6, 5, 7)
+    folder.mkdir(parents=True)
+    for game in ("pong", "freeway"):
+        packed = atari_file.pack(game, settings, invented(game, settings))
+        (folder / f"{game}.npz").write_bytes(packed)
+    return folder
+
+
+def task_of(**changes: object) -> AtariTask:
+    return AtariTask(Config(**{**TINY, **changes}), CPU)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_builds_round_trips_and_steps(name):
+    config = dataclasses.replace(PRESETS[name].config, **TINY)
+    assert from_json(Config, to_json(config)) == config
+    task = AtariTask(config, CPU)
+    model = task.make_model(0)
+    noise = torch.rand(8, task.noise_size)
+    loss, _ = task.loss(model, Batch(torch.arange(8) * 3, noise, torch.tensor(0.0), "all"))
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    judged = task.judge(task.measure(model.eval()))
+    assert set(judged) == {
+        "score", "loss", "h1_1", "identity_h1_1", "h1_10", "identity_h1_10",
+    }  # fmt: skip
+
+
+def test_presets_are_c_swm_s_with_the_paper_s_rules():
+    nps, gnn = (PRESETS[name].config for name in ("atari-nps", "atari-gnn"))
+    assert (nps.rules, nps.stages, nps.rule_dim, nps.slots, nps.slot_dim) == (1, 1, 32, 3, 4)
+    assert (nps.epochs, nps.batch_size, nps.learning_rate) == (200, 1024, 5e-4)
+    assert dataclasses.replace(nps, transition="gnn") == gnn
+
+
+def test_images_are_those_of_the_world():
+    """As `observe` puts them together, with the channels last and as bytes."""
+    task = task_of()
+    played = atari.load("pong", Settings(6, 5, 7))
+    episode, time = torch.tensor([0, 3, 1]), torch.tensor([0, 10, 4])
+    seen = task.sets["train"].images(episode, time)
+    expected = atari.observe(played.train.frames, episode, time)
+    assert torch.equal(seen.movedim(-1, 1) / 255.0, expected)
+    assert task.image == (50, 50, 6)
+    assert task.examples == 40
+    held_out = task.sets["validation"].frames
+    assert torch.equal(held_out.movedim(-1, 2), played.train.frames[4:])
+    assert torch.equal(task.sets["test"].frames.movedim(-1, 2), played.test.frames)
+
+
+def test_truth_is_the_equality_of_observations():
+    data = task_of().sets["test"]
+    episode, time = torch.arange(5).repeat_interleave(11), torch.arange(11).repeat(5)
+    images = data.images(episode, time).flatten(1)
+    same = (images[:, None] == images).all(-1)
+    told = data.truth().flatten(0, 1)
+    assert torch.equal((told[:, None] == told).all(-1), same)
+    assert same.sum() > 55
+
+
+def test_copying_the_input_by_a_plain_loop():
+    task = task_of()
+    data, tested = task.sets["test"], task.copied
+    for step in (1, 5, 10):
+        first, true = (
+            data.images(torch.arange(5), torch.full((5,), t)).flatten(1).double() for t in (0, step)
+        )
+        hits, strict, inverse = 0, 0, 0.0
+        for i in range(5):
+            away = [float((true[i] - first[j]).square().sum()) for j in range(5)]
+            nearer = sum(d < away[i] for d in away)
+            hits += nearer == 0
+            strict += nearer == 0 and sum(d == away[i] for d in away) == 1
+            inverse += 1 / (1 + nearer)
+        assert tested[f"copy_h1_{step}"] == pytest.approx(hits / 5)
+        assert tested[f"copy_h1_strict_{step}"] == pytest.approx(strict / 5)
+        assert tested[f"copy_mrr_{step}"] == pytest.approx(inverse / 5)
+        assert tested[f"copy_h1_distinct_{step}"] >= tested[f"copy_h1_{step}"]
+
+
+@pytest.mark.parametrize("preset", ["atari-nps", "atari-gnn-aligned"])
+def test_a_stack_of_seeds_equals_single_runs(tmp_path, preset):
+    task = AtariTask(dataclasses.replace(PRESETS[preset].config, **TINY, epochs=2), CPU)
+    stacked = {s: Run(tmp_path / f"stack/seed-{s}") for s in (0, 3)}
+    alone = {s: Run(tmp_path / f"alone-{s}") for s in stacked}
+    for run in (*stacked.values(), *alone.values()):
+        run.folder.mkdir(parents=True)
+    train(task, task.config, stacked, CPU, LoopSettings(), lambda text: None)
+    for s, run in alone.items():
+        train(task, task.config, {s: run}, CPU, LoopSettings(), lambda text: None)
+        ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked[s], run))
+        for key, tensor in theirs.tensors["model"].items():
+            torch.testing.assert_close(
+                ours.tensors["model"][key], tensor, rtol=1e-3, atol=1e-4, msg=key
+            )
+
+
+def test_the_kept_model_has_the_statistics_of_its_own_weights(tmp_path):
+    """Of a stack, too: validation settles what is saved."""
+    task = task_of(epochs=2, learning_rate=0.05)
+    runs = {s: Run(tmp_path / f"seed-{s}") for s in (0, 1)}
+    for run in runs.values():
+        run.folder.mkdir()
+    train(task, task.config, runs, CPU, LoopSettings(), lambda text: None)
+    seen = task.sets["train"].images(*task._settling)
+    for run in runs.values():
+        saved = checkpoint.newest(run.checkpoints, print).tensors
+        for group in ("best", "model"):
+            model = task.make_model(0)
+            model.load_state_dict(saved[group])
+            maps = model.encoder.extractor[0](seen / 255.0)
+            mean = model.encoder.extractor[1].running_mean
+            torch.testing.assert_close(mean, maps.mean((0, 1, 2)), rtol=1e-3, atol=1e-4)
+
+
+def test_run_takes_a_game_and_the_table_takes_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = dataclasses.replace(EXPERIMENTS["atari"], quick={"atari-nps": {**TINY, "epochs": 1}})
+    monkeypatch.setitem(EXPERIMENTS, "atari", tiny)
+    out, err = call("run", "atari", "--game=freeway", "--quick", "--seeds=2")
+    assert "into runs/atari-quick/freeway" in err
+    assert "nps run atari --game freeway --seeds 10 --device cuda" in out
+    for name in ("atari-nps", "atari-gnn"):
+        folder = f"runs/atari-quick/pong/{name}/seed-0"
+        call("train", name, f"--out={folder}", "--epochs=1", *FLAGS)
+        call("eval", folder)
+    saved = json.loads(
+        (tmp_path / "runs/atari-quick/freeway/atari-nps/seed-1/config.json").read_text()
+    )
+    assert saved["config"]["game"] == "freeway"
+    one = call("table", "runs/atari-quick/freeway")[0]
+    assert "| Freeway: NPS |" in one
+    assert "Pong" not in one
+    both = call("table", "runs/atari-quick")[0]
+    assert "| Pong: paper's NPS | 44.1 ± 8.3 |" in both
+    assert both.count("copy the input") == 4
+    assert both.count("nothing moves") == 3
+    assert "| Mean of 2: NPS |" in both
+    assert "| Mean of 2: GNN |" not in both
+    shown = call("inspect", "runs/atari-quick/freeway/atari-nps/seed-0")[0]
+    assert "DOWN" in shown
+    assert "Copy the input: H@1" in shown
+
+
+def test_mean_and_standard_deviation_over_seeds(tmp_path):
+    for seed, hits in enumerate((0.2, 0.5)):
+        folder = tmp_path / f"atari-nps/seed-{seed}"
+        folder.mkdir(parents=True)
+        config = {"schema": 1, "experiment": "atari", "preset": "atari-nps", "seed": seed}
+        (folder / "config.json").write_text(json.dumps({**config, "config": {"game": "qbert"}}))
+        test = {f"{metric}": hits for metric in reports.METRICS} | {"copy_h1_1": 0.25}
+        test |= {"copy_h1_strict_1": 0.125}
+        (folder / "test.json").write_text(json.dumps(test))
+    assert read_result(tmp_path / "atari-nps/seed-1").seed == 1
+    rows = reports.summary_table(reports.read_games(tmp_path)).rows
+    assert rows[0][:2] == ["Q*bert: NPS", "35.0 ± 21.2"]
+    assert rows[1][1] == "–"
+    assert rows[2][:2] == ["Q*bert: copy the input", "25.0"]
+    assert rows[3][1] == "12.5"
+
+
+def test_the_paper_s_numbers_are_the_facts():
+    mean = {
+        game: {
+            model: [float(x.split(" ")[0]) for x in row.split(", ")] for model, row in of.items()
+        }
+        for game, of in reports.PAPER.items()
+    }
+    assert mean["pong"]["NPS"] == [44.1, 22.2, 15.6, 60.6, 38.7, 30.2]
+    assert mean["space_invaders"]["GNN"] == [68.8, 21.7, 14.7, 79.9, 39.6, 31.0]
+
+
+def test_a_game_is_played_first_where_it_can_be(tmp_path, monkeypatch, files, capsys):
+    played = []
+
+    def play(game, settings, workers, advance):
+        played.append(game)
+        return invented(game, settings)
+
+    monkeypatch.setattr(making, "play_all", play)
+    monkeypatch.setattr(making, "Emulator", lambda game: None)
+    monkeypatch.setattr(making, "find_spec", lambda name: object())
+    config = Config(**TINY, game="qbert")
+    making.prepare(config)
+    making.prepare(config)
+    assert played == ["qbert"]
+    assert "playing 11 episodes of qbert" in capsys.readouterr().err
+    assert AtariTask(config, CPU).actions.count == 6
+    monkeypatch.setattr(making, "find_spec", lambda name: None)
+    _, err = call("run", "atari", "--game=breakout", f"--out={tmp_path / 'out'}", code=2)
+    assert "make it with `nps data atari --game breakout`" in err
+    assert err.splitlines()[-1].startswith("nps: error: Atari: no breakout.npz")
+    assert not (tmp_path / "out").exists()
+
+
+def test_mistakes_are_one_line(tmp_path):
+    _, err = call("run", "atari", "--game=pang", code=2)
+    assert "invalid choice 'pang' for argument '--game'" in err
+    assert err.count("\n") == 1
+    _, err = call("run", "blocks", "--game=pong", code=2)
+    assert "--game" in err
+    _, err = call("train", "atari-gnn", f"--out={tmp_path / 'x'}", "--game=qbert", code=2)
+    assert "nps data atari --game qbert" in err
+    assert not (tmp_path / "x").exists()
+    assert "--game" in call("run", "atari", "--help")[0]
+    with pytest.raises(ValueError, match="train_episodes: got 101, expected at least 2 more"):
+        Config(train_episodes=101)
+    with pytest.raises(ValueError, match="game: got 'tetris'"):
+        Config(game="tetris")
+
+
+def test_eval_needs_the_file(tmp_path, files):
+    folder = str(tmp_path / "run")
+    call("train", "atari-nps", f"--out={folder}", "--epochs=1", *FLAGS)
+    assert "copy_h1_10" in call("eval", folder)[0]
+    _, model = load_task(folder)
+    assert not model.training
+    os.rename(files / "pong.npz", tmp_path / "pong.npz")
+    from nps.experiments import _task
+
+    _task.cache_clear()
+    assert "nps data atari" in call("eval", folder, code=2)[1]
+    assert "h1_1" in call("eval", folder, f"--data={tmp_path}")[0]
+    del os.environ["NPS_DATA"]

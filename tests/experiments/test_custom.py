@@ -1,0 +1,240 @@
+"""World models of the user's own episodes: through the command line, and with broken files."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from nps.experiments import load_task
+from nps.experiments.custom import Config, CustomTask
+from nps.experiments.custom import data as splitting
+from nps.training import checkpoint
+from nps.training.loop import Settings, train
+from nps.training.run import Run
+from nps.training.task import Batch
+from nps.worlds.custom import load_episodes
+from tests.test_cli import call
+
+CPU = torch.device("cpu")
+LENGTHS = (12, 31, 9, 24, 12, 40, 2, 17)
+TINY = {
+    "extractor": "small",
+    "slots": 2,
+    "hidden_dim": 16,
+    "width": 4,
+    "batch_size": 30,
+    "validate_every": 1,
+}
+FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+
+
+def arrays_of(lengths=LENGTHS, side=20, continuous=False, **changes):
+    """A bright column that an action shifts, in front of noise that is the same in every frame."""
+    draw = np.random.default_rng(0)
+    behind = draw.integers(200, size=(side, side, 3), dtype=np.uint8)
+    action = draw.integers(3, size=sum(lengths))
+    obs, place = [], 0
+    for step in action:
+        frame = behind.copy()
+        frame[:, place % side] = 255
+        obs.append(frame)
+        place += step - 1
+    ends = np.zeros(sum(lengths), bool)
+    ends[np.cumsum(lengths) - 1] = True
+    told = np.stack([action - 1.0, action * 0.5], 1) if continuous else action
+    return {"obs": np.stack(obs), "action": told, "episode_end": ends, **changes}
+
+
+@pytest.fixture
+def file(tmp_path):
+    np.savez(tmp_path / "my.npz", **arrays_of())
+    return tmp_path / "my.npz"
+
+
+def task_of(path, **changes) -> CustomTask:
+    return CustomTask(Config(**{**TINY, "episodes": str(path), **changes}), CPU)
+
+
+def test_train_eval_inspect_through_the_command_line(tmp_path, file, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, _ = call("train", "world-model", "--data=my.npz", "--out=mine", "--epochs=1", *FLAGS)
+    assert "trained" in out
+    saved = json.loads((tmp_path / "mine/config.json").read_text())
+    assert saved["config"]["episodes"] == str(file)
+    assert json.loads((tmp_path / "mine/metrics.jsonl").read_text())["step"] >= 2
+    monkeypatch.chdir("/")
+    assert "h1_5" in call("eval", str(tmp_path / "mine"))[0]  # held out is too short for 10
+    shown = call("inspect", str(tmp_path / "mine"))[0]
+    assert "rule 3" in shown
+    assert "Nothing moves: H@1" in shown
+    _, model = load_task(tmp_path / "mine")
+    assert not model.training
+    assert (model.actions.count, model.encoder.size) == (3, 20)
+
+
+def test_a_file_that_has_moved_is_asked_for(tmp_path, file):
+    folder = str(tmp_path / "mine")
+    call("train", "world-model", f"--data={file}", f"--out={folder}", "--epochs=1", *FLAGS)
+    moved = file.rename(tmp_path / "elsewhere.npz")
+    from nps.experiments import _task
+
+    _task.cache_clear()
+    for command in ("eval", "inspect"):
+        _, err = call(command, folder, code=2)
+        assert err == (f"nps: error: {file}: no such file or folder; say by --data where it is\n")
+    assert "h1_1 " in call("eval", folder, f"--data={moved}")[0]
+    assert json.loads((tmp_path / "mine/test.json").read_text())["episodes"] == str(moved)
+    _, err = call("eval", folder, f"--data={tmp_path / 'nowhere.npz'}", code=2)
+    assert "--data: no such folder or file" in err
+    np.savez(tmp_path / "other.npz", **arrays_of(side=30))
+    _, err = call("eval", folder, f"--data={tmp_path / 'other.npz'}", code=2)
+    assert "its model does not fit the data" in err
+    assert err.count("\n") == 1
+
+
+BROKEN = {
+    "no such": (None, "no such folder or file"),
+    "text": (b"hello", "truncated, or not a .npz file"),
+    "no action": ({"action": None}, "no action; the file has"),
+    "short": ({"action": np.zeros(3, int)}, "action: got 3 rows for 147 frames"),
+    "not square": ({"obs": np.zeros((147, 20, 30, 3), np.uint8)}, "20 x 30 pixels, expected a sq"),
+    "size": ({"obs": np.zeros((147, 25, 25, 3), np.uint8)}, "size: got 25, expected a multiple"),
+    "range": ({"obs": np.full((147, 20, 20, 3), 7.0)}, "obs: got numbers from 7 to 7, expected 0"),
+    "one episode": ({"episode_end": np.arange(147) == 146}, "got 1 episodes, expected at least 3"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), BROKEN.values(), ids=BROKEN)
+def test_what_does_not_fit_is_told_in_one_line_and_nothing_is_written(tmp_path, changes, message):
+    path = tmp_path / "my.npz"
+    if isinstance(changes, bytes):
+        path.write_bytes(changes)
+    elif changes is not None:
+        arrays = {key: array for key, array in arrays_of(**changes).items() if array is not None}
+        np.savez(path, **arrays)
+    out = tmp_path / "out"
+    _, err = call("train", "world-model", f"--data={path}", f"--out={out}", *FLAGS, code=2)
+    assert message in err
+    assert err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_settings_that_do_not_fit_the_file(tmp_path, file):
+    np.savez(tmp_path / "smooth.npz", **arrays_of(continuous=True))
+    cases = {
+        "batch_size: got 900, expected at most the": [f"--data={file}", "--batch-size=900"],
+        "count: got 3 actions, expected as many": [f"--data={file}", "--action=factored"],
+        "action: got factored, expected copied": [
+            f"--data={tmp_path / 'smooth.npz'}",
+            "--action=factored",
+        ],
+        "expected --data": [],
+    }
+    for message, flags in cases.items():
+        out = tmp_path / "out"
+        _, err = call("train", "world-model", f"--out={out}", *FLAGS, *flags, code=2)
+        assert message in err
+        assert err.count("\n") == 1
+        assert not out.exists()
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_images_and_actions_are_the_file_s(tmp_path, continuous):
+    arrays = arrays_of(continuous=continuous)
+    np.savez(tmp_path / "my.npz", **arrays)
+    task = task_of(tmp_path / "my.npz")
+    found = load_episodes(tmp_path / "my.npz")
+    first = np.flatnonzero(np.diff(found.episode.numpy(), prepend=-1))
+    train = task.sets["train"]
+    assert task.examples == int((train.lengths - 1).sum())
+    for e, start in enumerate(train.start.tolist()):
+        assert start in first
+        length = int(train.lengths[e])
+        assert found.episode[start] == found.episode[start + length - 1]
+        times = torch.arange(length)
+        images = train.images(torch.full((length,), e), times)
+        assert np.array_equal(images.numpy(), arrays["obs"][start : start + length])
+        expected = torch.as_tensor(arrays["action"][start : start + length - 1])
+        torch.testing.assert_close(train.action[e, : length - 1].double(), expected.double())
+    model = task.make_model(0)
+    noise = torch.rand(9, task.noise_size)
+    loss, _ = task.loss(model, Batch(torch.arange(9) * 7, noise, torch.tensor(0.0), "all"))
+    assert torch.isfinite(loss)
+    tested = task.test(model.eval())
+    assert {f"h1_{step}" for step in task.horizons} <= set(tested)
+
+
+def test_whole_episodes_are_held_out_and_cut_into_stretches(file):
+    data = load_episodes(file)
+    for seed in range(5):
+        task = task_of(file, held_out=0.25, data_seed=seed)
+        used = {}
+        for name, part in task.sets.items():
+            frames = [
+                set(range(start, start + length))
+                for start, length in zip(part.start.tolist(), part.lengths.tolist(), strict=True)
+            ]
+            used[name] = {int(data.episode[n]) for some in frames for n in some}
+            if name != "train":  # each begins where another ended, or with its episode
+                assert all(len(some) == task.sets[name].action.shape[1] + 1 for some in frames)
+                assert all(
+                    len(one & other) <= 1 for one in frames for other in frames if one != other
+                )
+        assert not used["train"] & (used["validation"] | used["test"])
+        assert not used["validation"] & used["test"]
+        assert len(used["train"]) == 4
+    truth = task.sets["test"].truth()
+    start = task.sets["test"].start
+    images = data.obs[(start[:, None] + torch.arange(truth.shape[1])).flatten()].flatten(1)
+    same = (images[:, None] == images).all(-1)
+    assert torch.equal(truth.flatten()[:, None] == truth.flatten(), same)
+
+
+def test_short_episodes_are_ranked_after_fewer_steps(tmp_path):
+    np.savez(tmp_path / "short.npz", **arrays_of((7,) * 30))
+    assert task_of(tmp_path / "short.npz").horizons == [1, 5]
+    np.savez(tmp_path / "shorter.npz", **arrays_of((3,) * 30))
+    assert task_of(tmp_path / "shorter.npz").horizons == [1]
+    np.savez(tmp_path / "least.npz", **arrays_of((2,) * 40))
+    judged = (task := task_of(tmp_path / "least.npz")).measure(task.make_model(0).eval())
+    assert set(task.judge(judged)) == {"score", "loss", "h1_1", "identity_h1_1"}
+    assert splitting._some(torch.arange(10), 4).tolist() == [0, 2, 5, 7]
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_a_stack_of_seeds_equals_single_runs(tmp_path, continuous):
+    np.savez(tmp_path / "my.npz", **arrays_of(continuous=continuous))
+    task = task_of(tmp_path / "my.npz", epochs=2)
+    stacked = {s: Run(tmp_path / f"stack/seed-{s}") for s in (0, 3)}
+    alone = {s: Run(tmp_path / f"alone-{s}") for s in stacked}
+    for run in (*stacked.values(), *alone.values()):
+        run.folder.mkdir(parents=True)
+    train(task, task.config, stacked, CPU, Settings(), lambda text: None)
+    for s, run in alone.items():
+        train(task, task.config, {s: run}, CPU, Settings(), lambda text: None)
+        ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked[s], run))
+        for key, tensor in theirs.tensors["model"].items():
+            torch.testing.assert_close(
+                ours.tensors["model"][key], tensor, rtol=1e-3, atol=1e-4, msg=key
+            )
+
+
+def test_run_asks_for_the_file_before_anything_is_written(tmp_path):
+    _, err = call("run", "world-model", f"--out={tmp_path / 'out'}", code=2)
+    assert "expected --data" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_of_both_models(tmp_path, file, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("world-model", "world-model-gnn"):
+        folder = f"runs/{name}/seed-0"
+        call("train", name, f"--data={file}", f"--out={folder}", "--epochs=1", *FLAGS)
+        call("eval", folder)
+    table = call("table", "runs")[0]
+    assert "| NPS: nothing moves |" in table
+    assert "| GNN |" in table
+    assert "how often the slot changes most" in " ".join(
+        call("inspect", "runs/world-model-gnn/seed-0")[0].split()
+    )
