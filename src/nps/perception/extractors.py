@@ -65,7 +65,7 @@ class Norm(nn.Module):
 
     def __init__(self, channels: int, slope: float) -> None:
         super().__init__()
-        self.slope = slope
+        self.slope, self.momentum = slope, MOMENTUM
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
@@ -78,9 +78,9 @@ class Norm(nn.Module):
         if self.training:
             count = image.shape[:-1].numel()
             with torch.no_grad():
-                self.running_mean.mul_(1 - MOMENTUM).add_(mean, alpha=MOMENTUM)
-                unbiased = MOMENTUM * count / (count - 1)
-                self.running_var.mul_(1 - MOMENTUM).add_(variance, alpha=unbiased)
+                self.running_mean.mul_(1 - self.momentum).add_(mean, alpha=self.momentum)
+                unbiased = self.momentum * count / (count - 1)
+                self.running_var.mul_(1 - self.momentum).add_(variance, alpha=unbiased)
                 self.num_batches_tracked.add_(1)
         return result
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nps.experiments.world_models.config import WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
@@ -18,6 +18,7 @@ from nps.experiments.world_models.model import make_dynamics, make_model
 from nps.metrics.ranking import hits_and_mrr, ranks, report
 from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, elsewhere, negatives
 from nps.models.world_model import AnyActions, WorldModel
+from nps.perception.extractors import Norm
 from nps.training import rng
 from nps.training.task import Batch
 
@@ -173,7 +174,7 @@ def settle(model: WorldModel, images: Shaped[Tensor, "n H W C"]) -> None:
     weight moves a channel's mean, by many of its standard deviations between validations: what is
     validated, kept and tested would be another model than the one that was trained.
     """
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = [module for module in model.modules() if isinstance(module, Norm)]
     usual = [norm.momentum for norm in norms]
     for norm in norms:
         norm.train()
