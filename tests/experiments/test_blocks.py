@@ -218,7 +218,7 @@ def test_two_steps_through_the_command_line(tmp_path):
         return out.getvalue()
 
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
-    for preset in ("shapes-gnn", "blocks-fixed-nps"):
+    for preset in ("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-slots-nps"):
         folder = tmp_path / preset / "seed-0"
         call("train", preset, f"--out={folder}", "--epochs=1", *flags)
         call("eval", str(folder))

@@ -124,8 +124,8 @@ class SlotEncoder(nn.Module):
 
     def maps(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M h w"]:
         """What each slot got of each pixel when it asked last."""
-        maps: Tensor = self.attention(self.features(images), return_attention=True)[1]
-        return maps.unflatten(-1, (self.size, self.size))
+        attention: Tensor = self.attention(self.features(images), return_attention=True)[1]
+        return attention.view(*attention.shape[:2], self.size, self.size)
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
         slots: Tensor = self.attention(self.features(images))
