@@ -57,7 +57,8 @@ class Place(nn.Module):
         self.linear = nn.Linear(4, width)
 
     def forward(self) -> Float[Tensor, "n width"]:
-        place: Tensor = self.linear(self.grid)
+        with torch.autocast(self.grid.device.type, enabled=False):
+            place: Tensor = self.linear(self.grid)
         return place
 
 
@@ -117,7 +118,7 @@ class SlotEncoder(nn.Module):
         x = images / 255.0 if images.dtype == torch.uint8 else images
         for convolution in self.convolutions:
             x = convolution(x).relu()
-        x = normalise(x.flatten(1, 2) + self.place())
+        x = normalise(x.flatten(1, 2), self.place())
         x = F.linear(x, *after(self.norm, self.hidden)).relu()
         features: Tensor = self.out(x)
         return features
