@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nps.capture import Captured
 from nps.perception.slot_encoder import SlotEncoder
+from nps.training.precision import autocast, set_precision
 from nps.training.stack import Stack
 
 SMALL = {"size": 8, "width": 6, "hidden_dim": 8}
@@ -100,6 +102,44 @@ def test_under_autocast():
         slots = model(images)
     assert slots.dtype == torch.float32
     torch.testing.assert_close(slots, expected, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-3), ("bf16", 0.1)])
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_on_cuda_as_on_the_cpu(precision, tolerance, seeds):
+    """The paper's sizes; slots and gradients of a stack, and of one model."""
+    images, results = torch.stack([pictures(6, 50), pictures(6, 50).flip(0)][: len(seeds)]), []
+    for device, kind in (("cpu", "float32"), ("cuda", precision)):
+        set_precision(kind)
+        models = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            models.append(SlotEncoder(5, 64).to(device))
+        stack = Stack(models)
+        with autocast(torch.device(device), kind):
+            slots = stack.each(lambda model, x: model(x), images.to(device))
+        gradient = stack.gradient(slots.square().mean((1, 2, 3)))
+        results.append([slots.detach().cpu(), gradient.cpu()])
+    for theirs, ours in zip(*results, strict=True):
+        assert (ours - theirs).norm() / theirs.norm() < tolerance
+
+
+@pytest.mark.gpu
+def test_captured():
+    """Nothing is read on the host: a graph replays it, for new images too."""
+    model, shown = made(size=50, width=64).cuda(), pictures(4, 50).cuda()
+    held = torch.empty(4, 3, 4, device="cuda")
+
+    def step() -> None:
+        held.copy_(model(shown).detach())
+
+    captured = Captured(step)
+    for _ in range(5):
+        captured()
+    shown.copy_(shown.flip(0))
+    captured()
+    torch.testing.assert_close(held, model(shown).detach())
 
 
 def test_bad_input():
