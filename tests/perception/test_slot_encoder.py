@@ -126,6 +126,19 @@ def test_on_cuda_as_on_the_cpu(precision, tolerance, seeds):
 
 
 @pytest.mark.gpu
+def test_gradients_repeat_bit_for_bit():
+    set_precision("bf16")
+    model, images = SlotEncoder(5, 64).cuda(), pictures(64, 50).cuda()
+    found = []
+    for _ in range(3):
+        with autocast(torch.device("cuda"), "bf16"):
+            loss = model(images).square().mean()
+        found.append(torch.autograd.grad(loss, list(model.parameters())))
+    for again in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], again, strict=True))
+
+
+@pytest.mark.gpu
 def test_captured():
     """Nothing is read on the host: a graph replays it, for new images too."""
     model, shown = made(size=50, width=64).cuda(), pictures(4, 50).cuda()

@@ -76,7 +76,10 @@ class SlotAttention(nn.Module):
         self.start = nn.Parameter(torch.randn(slots, slot_dim)) if start == "learned" else None
         self.sampled = Gaussian(slot_dim) if start == "sampled" else None
         self.norm_features = nn.LayerNorm(feature_dim)
-        self.norm_slots, self.norm_mlp = nn.LayerNorm(slot_dim), nn.LayerNorm(slot_dim)
+        # A shift, which the published one has, would be the same for all slots' queries and cancel:
+        # its gradient is rounding alone, of which Adam makes steps as large as any other's.
+        self.norm_slots = nn.LayerNorm(slot_dim, bias=False)
+        self.norm_mlp = nn.LayerNorm(slot_dim)
         self.query = nn.Linear(slot_dim, slot_dim, bias=False)
         self.key = nn.Linear(feature_dim, slot_dim, bias=False)
         self.value = nn.Linear(feature_dim, slot_dim, bias=False)

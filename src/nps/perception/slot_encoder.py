@@ -27,17 +27,17 @@ LAYERS = 4
 
 
 class Conv(extractors.Conv):
-    """A convolution that keeps the image's size; for a single model, the library's."""
+    """A convolution that keeps the image's size, and ReLU; for a single model, the library's."""
 
     def __init__(self, size_in: int, size_out: int) -> None:
         super().__init__(size_in, size_out, KERNEL, padding=KERNEL // 2)
 
     def forward(self, image: Float[Tensor, "B H H C"]) -> Float[Tensor, "B H H out"]:
         if torch._C._functorch.is_functorch_wrapped_tensor(self.weight):  # a stack of seeds
-            return super().forward(image)
+            return super().forward(image).relu()
         # Channels that are last stay so: the permuted view is what cuDNN calls channels_last.
         x = F.conv2d(image.permute(0, 3, 1, 2), self.weight, self.bias, padding=KERNEL // 2)
-        return x.permute(0, 2, 3, 1)
+        return x.relu().permute(0, 2, 3, 1)
 
 
 class Place(nn.Module):
@@ -117,7 +117,7 @@ class SlotEncoder(nn.Module):
             raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
         x = images / 255.0 if images.dtype == torch.uint8 else images
         for convolution in self.convolutions:
-            x = convolution(x).relu()
+            x = convolution(x)
         x = normalise(x.flatten(1, 2), self.place())
         x = F.linear(x, *after(self.norm, self.hidden)).relu()
         features: Tensor = self.out(x)
