@@ -20,7 +20,7 @@ from nps.experiments.experiment import Experiment, Look, Preset
 FIXED = Config(mode="fixed-palette", extractor="small", slot_dim=8)
 """Only positions differ between episodes, so that dynamics are all there is to learn."""
 
-SLOTS = Config(extractor="slot-attention", width=64, clip_norm=1.0)
+SLOTS = Config(extractor="slot-attention", width=64, clip_norm=10.0)
 """The paper's perception. Clipped for the GNN's sake, whose first gradients are in the hundreds."""
 FIXED_SLOTS = replace(SLOTS, mode="fixed-palette")
 
