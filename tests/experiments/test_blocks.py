@@ -218,7 +218,7 @@ def test_two_steps_through_the_command_line(tmp_path):
         return out.getvalue()
 
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
-    for preset in ("shapes-gnn", "blocks-fixed-nps"):
+    for preset in ("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-slots-nps"):
         folder = tmp_path / preset / "seed-0"
         call("train", preset, f"--out={folder}", "--epochs=1", *flags)
         call("eval", str(folder))
@@ -240,6 +240,10 @@ def test_two_steps_through_the_command_line(tmp_path):
         ({"objects": 9}, "objects: got 9, expected 2 to 6"),
         ({"transition": "attention", "hidden_dim": 6}, "hidden_dim: got 6, expected a multiple"),
         ({"test_episodes": 1}, "test_episodes: got 1, expected at least 2"),
+        (
+            {"extractor": "huge"},
+            "extractor: got 'huge', expected one of small, medium, large, slot",
+        ),
         ({"negatives": "none"}, "negatives: got 'none', expected one of batch"),
     ],
 )

@@ -1,6 +1,7 @@
 """How exactly to compute: float32 as it is, or faster with fewer bits where the hardware has it.
 
-The default is exact, which torch's own is not: it lets convolutions round to TF32 on CUDA.
+The default is exact, which torch's own is not: it lets convolutions round to TF32 on CUDA. And sums
+have a fixed order always, so that a run can be resumed bit for bit: cuDNN must be told.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ def set_precision(precision: Precision) -> None:
     fast = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = fast
     torch.backends.cudnn.allow_tf32 = fast
+    torch.backends.cudnn.deterministic = True
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:

@@ -19,6 +19,10 @@ LABELS = {
     "blocks-fixed-nps-linear": "Fixed palette: NPS, linear",
     "blocks-fixed-gnn": "Fixed palette: GNN",
     "blocks-fixed-gnn-factored": "Fixed palette: GNN, factored",
+    "blocks-slots-nps": "Slot attention: NPS (paper's setting)",
+    "blocks-slots-gnn": "Slot attention: GNN",
+    "blocks-fixed-slots-nps": "Fixed palette, slot attention: NPS",
+    "blocks-fixed-slots-gnn": "Fixed palette, slot attention: GNN",
 }
 STEPS = (1, 5, 10)
 

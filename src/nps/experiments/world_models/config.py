@@ -17,6 +17,8 @@ SIZES = (
     "width", "slot_dim", "hidden_dim", "rules", "stages", "rule_dim", "key_dim", "rule_hidden_dim",
 )  # fmt: skip
 
+Perception = Literal[Extractor, "slot-attention"]
+
 
 @dataclass(frozen=True)
 class WorldModelConfig(TrainConfig):
@@ -30,14 +32,14 @@ class WorldModelConfig(TrainConfig):
     """Adam's learning rate."""
     validate_every: int = 5
     """Epochs between validations."""
-    extractor: Extractor = "medium"
-    """Which of C-SWM's extractors makes the slots' maps."""
+    extractor: Perception = "medium"
+    """One of C-SWM's extractors, or the paper's four convolutions and slot attention."""
     width: int = 32
-    """Channels of the extractor."""
+    """Channels of the convolutions (the paper's: 64)."""
     slot_dim: int = 64
     """Size of a slot."""
     hidden_dim: int = 512
-    """Width of the encoder and of transitions that are not rules."""
+    """Width of C-SWM's encoder and of transitions that are not rules."""
     transition: Kind = "snps"
     """Sequential or parallel NPS, or what it is compared with."""
     action: ActionEncoding = "copied"
@@ -74,7 +76,7 @@ class WorldModelConfig(TrainConfig):
         for name in SIZES:
             require_int(name, getattr(self, name), at_least=1)
         require_int("slots", self.slots, at_least=1)
-        require_choice("extractor", self.extractor, get_args(Extractor))
+        require_choice("extractor", self.extractor, get_args(Perception))
         require_choice("transition", self.transition, get_args(Kind))
         require_choice("action", self.action, get_args(ActionEncoding))
         require_choice("selection", self.selection, get_args(Selection))

@@ -8,6 +8,7 @@ from nps.experiments.world_models.config import WorldModelConfig
 from nps.models.transitions import Transition, make_transition
 from nps.models.world_model import AnyActions, WorldModel
 from nps.perception.extractors import ObjectEncoder
+from nps.perception.slot_encoder import SlotEncoder
 
 
 def make_model(
@@ -23,10 +24,12 @@ def make_encoder(config: WorldModelConfig, image: tuple[int, int, int]) -> nn.Mo
     height, width, channels = image
     if height != width:
         raise ValueError(f"images: got {height} x {width} pixels, expected a square")
+    slots = config.slots, config.slot_dim
+    if config.extractor == "slot-attention":
+        return SlotEncoder(*slots, channels=channels, size=height, width=config.width)
     return ObjectEncoder(
         config.extractor,
-        config.slots,
-        config.slot_dim,
+        *slots,
         channels=channels,
         size=height,
         hidden_dim=config.hidden_dim,

@@ -1,0 +1,170 @@
+"""Slot attention: a set of features to M slots that compete for them.
+
+Locatello et al., "Object-Centric Learning with Slot Attention" (2020), the object encoder of the
+paper's world models (appendix, "Physics Environment": V = Slot Attention(x)). The paper also calls
+it top-down attention: slots ask, features answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nps.perception.attend import attend, compete, exact, normalise
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Start = Literal["learned", "sampled"]
+
+
+class SlotAttention(nn.Module):
+    r"""Slots that ask the features again and again:
+
+    .. math::
+        q_m &= W^q\, \mathrm{LN}(V_m) / \sqrt D, \qquad
+        \alpha_{nm} = \mathrm{softmax}_m(q_m \cdot W^k\, \mathrm{LN}(x_n)) \\
+        u_m &= \textstyle\sum_n \alpha_{nm} W^v\, \mathrm{LN}(x_n) / \sum_n \alpha_{nm} \\
+        V_m &\leftarrow \mathrm{GRU}(u_m, V_m), \qquad
+        V_m \leftarrow V_m + \mathrm{MLP}(\mathrm{LN}(V_m))
+
+    **Where slots start** decides which slot gets which object. As published, all starts are drawn
+    from one Gaussian (`start="sampled"`): slots are then a set, in another order for every image
+    and every draw. A contrastive world model compares the slots of two images one by one, in loss
+    and metric, and a per-slot selection of rules counts them: their order must agree. With
+    `start="learned"` every slot has a start of its own, a parameter: the same image always gives
+    the same slots, and slot m can learn to look for the same object everywhere.
+
+    Slots, queries, softmax and the GRU are in float32 at least, under autocast too; products over
+    all features are in the features' own type.
+
+    Args:
+        slots: M, number of slots.
+        slot_dim: D, size of a slot.
+        feature_dim: F, size of a feature; by default that of a slot.
+        iterations: how often slots ask.
+        hidden_dim: hidden units of the MLP.
+        start: "learned", a vector a slot; "sampled", one learned mean and spread for all.
+
+    Shapes: features (B, n, F) -> (B, M, D); with attention also (B, M, n), which sums to 1 over M.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        slot_dim: int,
+        *,
+        feature_dim: int | None = None,
+        iterations: int = 3,
+        hidden_dim: int = 128,
+        start: Start = "learned",
+    ) -> None:
+        super().__init__()
+        feature_dim = slot_dim if feature_dim is None else feature_dim
+        sizes = {"slots": slots, "slot_dim": slot_dim, "feature_dim": feature_dim}
+        for name, size in {**sizes, "iterations": iterations, "hidden_dim": hidden_dim}.items():
+            if size < 1:
+                raise ValueError(f"{name}: got {size}, expected at least 1")
+        if start not in get_args(Start):
+            raise ValueError(f"start: got {start!r}, expected one of learned, sampled")
+        self.slots, self.slot_dim, self.feature_dim = slots, slot_dim, feature_dim
+        self.iterations = iterations
+        # As far apart as published starts are at first: a spread of about 1.
+        self.start = nn.Parameter(torch.randn(slots, slot_dim)) if start == "learned" else None
+        self.sampled = Gaussian(slot_dim) if start == "sampled" else None
+        self.norm_features = nn.LayerNorm(feature_dim)
+        # A shift, which the published one has, would be the same for all slots' queries and cancel:
+        # its gradient is rounding alone, of which Adam makes steps as large as any other's.
+        self.norm_slots = nn.LayerNorm(slot_dim, bias=False)
+        self.norm_mlp = nn.LayerNorm(slot_dim)
+        self.query = nn.Linear(slot_dim, slot_dim, bias=False)
+        self.key = nn.Linear(feature_dim, slot_dim, bias=False)
+        self.value = nn.Linear(feature_dim, slot_dim, bias=False)
+        self.gru = GRU(slot_dim, slot_dim)
+        self.mlp = nn.Sequential(
+            nn.Linear(slot_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, slot_dim)
+        )
+
+    def forward(
+        self,
+        features: Float[Tensor, "B n F"],
+        *,
+        noise: Float[Tensor, "B M D"] | None = None,
+        return_attention: bool = False,
+    ) -> Float[Tensor, "B M D"] | tuple[Float[Tensor, "B M D"], Float[Tensor, "B M n"]]:
+        """
+        Args:
+            features: what there is to see.
+            noise: normal numbers for sampled starts; drawn if there are none.
+            return_attention: also what each slot got of each feature when it asked last.
+        """
+        if features.dim() != 3 or features.shape[-1] != self.feature_dim:
+            shape = tuple(features.shape)
+            raise ValueError(f"features: got shape {shape}, expected (B, n, {self.feature_dim})")
+        with torch.autocast(features.device.type, enabled=False):
+            x = normalise(features)
+            slots = self._starts(len(x), noise)
+            key, value = (after(self.norm_features, layer) for layer in (self.key, self.value))
+            for _ in range(self.iterations):
+                query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
+                asked = query @ key.weight, query @ key.bias
+                update = F.linear(attend(x, *asked), value.weight, value.bias)
+                slots = self.gru(update, slots)
+                slots = slots + self.mlp(self.norm_mlp(slots))
+            if return_attention:
+                return slots, compete(x, *asked).transpose(-1, -2)
+        return slots
+
+    def _starts(self, batch: int, noise: Tensor | None) -> Float[Tensor, "B M D"]:
+        if self.start is not None:
+            return exact(self.start).expand(batch, -1, -1)
+        assert self.sampled is not None
+        if noise is None:
+            noise = torch.randn(batch, self.slots, self.slot_dim, device=self.sampled.mean.device)
+        starts: Tensor = self.sampled(noise)
+        return starts
+
+
+class Gaussian(nn.Module):
+    """One learned mean and spread of each number of a slot, for all slots."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        bound = (6 / (1 + size)) ** 0.5  # Glorot's, as published
+        self.mean = nn.Parameter(torch.empty(size).uniform_(-bound, bound))
+        self.log_spread = nn.Parameter(torch.empty(size).uniform_(-bound, bound))
+
+    def forward(self, noise: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        return self.mean + self.log_spread.exp() * noise.to(self.mean.dtype)
+
+
+class GRU(nn.GRUCell):
+    """torch's GRU cell in operations that vmap can batch; torch's own it cannot."""
+
+    def forward(  # type: ignore[override]
+        self, update: Float[Tensor, "*batch F"], state: Float[Tensor, "*batch D"]
+    ) -> Float[Tensor, "*batch D"]:
+        came = F.linear(update, self.weight_ih, self.bias_ih).chunk(3, -1)
+        held = F.linear(state, self.weight_hh, self.bias_hh).chunk(3, -1)
+        reset, keep = (a + b for a, b in zip(came[:2], held[:2], strict=True))
+        new = (came[2] + reset.sigmoid() * held[2]).tanh()
+        return torch.lerp(new, state, keep.sigmoid())
+
+
+class Affine(NamedTuple):
+    """A linear layer's numbers."""
+
+    weight: Float[Tensor, "out F"]
+    bias: Float[Tensor, "out"]
+
+
+def after(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
+    """A linear layer that takes the scale and shift of the normalisation before it.
+
+    The normalisation of all pixels then has no parameters, whose gradients would be sums over them.
+    """
+    weight, bias = linear.weight * norm.weight, linear.weight @ norm.bias
+    return Affine(weight, bias if linear.bias is None else bias + linear.bias)
