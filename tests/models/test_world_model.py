@@ -96,6 +96,32 @@ def test_the_action_chooses_the_primary_slot_unless_it_cancels():
     assert seen["per-slot"] > 0
 
 
+@pytest.mark.parametrize("selection", ["linear", "mlp", "per-slot", "per-slot-mlp"])
+@pytest.mark.parametrize("kind", ["snps", "pnps"])
+def test_the_trace_is_that_of_the_layer(kind, selection):
+    options = {"rules": 3, "stages": 2, "self_context": False, "selection": selection}
+    model = model_of(kind, **options).eval()
+    slots, action = model.encode(images_of(5)), torch.randint(COUNT, (5,))
+    new, trace = model.traced(slots, action)
+    assert torch.equal(new, model.predict(slots, action))
+    transition = model.transition
+    together = torch.cat([slots, model.actions(action)], -1)
+    changed, own = transition.layer(together, selection=transition.features, return_trace=True)
+    assert torch.equal(new, changed[..., :D])
+    for part, theirs in zip(trace, own, strict=True):
+        assert torch.equal(part, theirs)
+    assert trace.rule.shape == (5, 2, M)
+    assert (trace.context != torch.arange(M)).all()
+    still = ~trace.fired.any(1)
+    assert torch.equal(new[still], slots[still])
+
+
+def test_what_has_no_rules_leaves_no_trace():
+    model = model_of("gnn")
+    with pytest.raises(ValueError, match="transition: got GNNTransition, expected one of rules"):
+        model.traced(torch.zeros(1, M, D), torch.zeros(1, dtype=torch.long))
+
+
 def test_per_slot_is_a_matrix_for_each_position():
     layer, slots = PerSlot(M, D, 5), torch.randn(2, 7, M, D)
     expected = torch.stack([slots[..., m, :] @ layer.weight[m] for m in range(M)], -2)
@@ -103,7 +129,7 @@ def test_per_slot_is_a_matrix_for_each_position():
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # attention, under vmap
-@pytest.mark.parametrize("selection", ["linear", "per-slot"])
+@pytest.mark.parametrize("selection", ["linear", "per-slot", "per-slot-mlp"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stack_predicts_what_each_model_does(kind, selection):
     images, action = images_of(6), torch.randint(COUNT, (6,))

@@ -10,20 +10,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from nps.interactions import GNN, TransformerLayer
-from nps.rules import ParallelNPS, RuleLayer, SequentialNPS
+from nps.rules import ParallelNPS, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 Kind = Literal["snps", "pnps", "gnn", "attention", "mlp", "identity"]
-Selection = Literal["linear", "mlp", "per-slot"]
+Selection = Literal["linear", "mlp", "per-slot", "per-slot-mlp"]
 
 
 class Transition(nn.Module, ABC):
@@ -71,13 +71,21 @@ class RuleTransition(Transition):
         slots: Float[Tensor, "*batch M D"],
         action: Float[Tensor, "*batch M A"],
         noise: Float[Tensor, "*batch noise"] | None = None,
-    ) -> Float[Tensor, "*batch M D"]:
+        *,
+        return_trace: bool = False,
+    ) -> Tensor | tuple[Tensor, Trace]:
+        """The new slots, or (slots, Trace) as the rule layers give them."""
         if not self.training:
             noise = None
         elif noise is not None:
             noise = noise.unflatten(-1, self.layer.noise_shape(slots=slots.shape[-2]))
         together = torch.cat([slots, action], -1)
-        new: Tensor = self.layer(together, selection=self.features, noise=noise)
+        if return_trace:
+            new, trace = self.layer(
+                together, selection=self.features, noise=noise, return_trace=True
+            )
+            return new[..., : self.slot_dim], trace
+        new = self.layer(together, selection=self.features, noise=noise)
         return new[..., : self.slot_dim]
 
 
@@ -92,7 +100,7 @@ class PerSlot(nn.Module):
         self.weight = nn.Parameter(torch.randn(slots, size_in, size_out) / math.sqrt(size_in))
 
     def forward(self, slots: Float[Tensor, "*batch M F"]) -> Float[Tensor, "*batch M out"]:
-        return (slots.unsqueeze(-2) @ self.weight).squeeze(-2)
+        return torch.einsum("...mf,mfo->...mo", slots, self.weight)
 
 
 class GNNTransition(Transition):
@@ -167,6 +175,8 @@ def make_transition(
     key_dim: int = 32,
     rule_hidden_dim: int = 128,
     selection: Selection = "linear",
+    temperature: float = 1.0,
+    self_context: bool = True,
 ) -> Transition:
     """Build any of the transitions.
 
@@ -179,17 +189,22 @@ def make_transition(
         rules, stages, rule_dim, key_dim: N, K and sizes of the rule layers.
         rule_hidden_dim: hidden units of a rule's MLP.
         selection: how rule layers see the slots: "linear" is the paper's; with one rule and an
-            action copied to every slot it cannot see the action, "mlp" and "per-slot" can.
+            action copied to every slot it cannot see the action, "mlp" and "per-slot" can;
+            "per-slot-mlp" has a small network behind the matrix of a slot's position.
+        temperature: of the softmax that gives the choices their gradient.
+        self_context: may a slot be its own context?
     """
     require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
-    require_choice("selection", selection, ("linear", "mlp", "per-slot"))
+    require_choice("selection", selection, get_args(Selection))
     require_int("slots", slots, at_least=1)
     if kind == "identity":
         return Identity()
     if kind in DENSE:
         return DENSE[kind](slot_dim, action_dim, hidden_dim)
     size, features = slot_dim + action_dim, None
-    if selection == "per-slot":  # wide enough for W^q and both matrices of binding to differ
+    if selection.startswith(
+        "per-slot"
+    ):  # wide enough for W^q and both matrices of binding to differ
         features = PerSlot(slots, size, 3 * key_dim)
     layer = (SequentialNPS if kind == "snps" else ParallelNPS)(
         size,
@@ -199,6 +214,8 @@ def make_transition(
         key_dim=key_dim,
         hidden_dim=rule_hidden_dim,
         selection_dim=None if features is None else 3 * key_dim,
-        query="mlp" if selection == "mlp" else "linear",
+        query="mlp" if selection.endswith("mlp") else "linear",
+        temperature=temperature,
+        self_context=self_context,
     )
     return RuleTransition(layer, slot_dim, features)

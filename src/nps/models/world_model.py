@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from nps.models.transitions import Transition
+from nps.models.transitions import RuleTransition, Transition
+from nps.rules import Trace
 from nps.rules.check import require_choice, require_int
 from nps.rules.projection import exact
 
@@ -81,6 +82,17 @@ class WorldModel(nn.Module):
         """The slots after an action."""
         new: Tensor = self.transition(slots, self.actions(action).to(slots.dtype), noise)
         return new
+
+    def traced(
+        self, slots: Float[Tensor, "B M D"], action: Int[Tensor, "B"]
+    ) -> tuple[Float[Tensor, "B M D"], Trace]:
+        """The slots after an action, and which rules changed them with which contexts."""
+        if not isinstance(self.transition, RuleTransition):
+            kind = type(self.transition).__name__
+            raise ValueError(f"transition: got {kind}, expected one of rules, which leaves a trace")
+        told = self.actions(action).to(slots.dtype)
+        new, trace = self.transition(slots, told, return_trace=True)
+        return new, trace
 
     def rollout(
         self, slots: Float[Tensor, "B M D"], actions: Int[Tensor, "B T"]

@@ -63,6 +63,10 @@ class Config(TrainConfig):
     """Size of queries and keys."""
     rule_hidden_dim: int = 128
     """Hidden units of a rule's MLP."""
+    temperature: float = 1.0
+    """Of the softmax that gives the choices of rules and contexts their gradient."""
+    self_context: bool = True
+    """May a slot be its own context?"""
     negatives: Negatives = "batch"
     """Shuffled batch; half of it other times of the same episode; or other episodes' same time."""
     hinge: float = 1.0

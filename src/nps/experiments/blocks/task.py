@@ -143,9 +143,9 @@ class BlocksTask:
             slots.append(encoded.unflatten(0, (len(part), len(times))))
         return torch.cat(slots)
 
-    def moves(self, model: WorldModel) -> dict[str, float]:
+    def moves(self, model: WorldModel, split: str = "test") -> dict[str, float]:
         """The all-actions test: `moves_<kind>`, the share of predictions nearest to the outcome."""
-        data, stay = self.sets["test"], self.config.stay
+        data, stay = self.sets[split], self.config.stay
         count = action_count(self.config.objects, stay)
         hits, kinds = [], []
         for part in self._in_parts(min(ACTED_FROM, len(data.action)), IMAGES_AT_ONCE // count):
@@ -200,6 +200,8 @@ def make_parts(config: Config) -> tuple[Transition, Actions]:
         key_dim=config.key_dim,
         rule_hidden_dim=config.rule_hidden_dim,
         selection=config.selection,
+        temperature=config.temperature,
+        self_context=config.self_context,
     )
     return transition, actions
 
