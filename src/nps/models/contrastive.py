@@ -58,23 +58,29 @@ class Moments(NamedTuple):
 
 
 def elsewhere(
-    kind: Negatives, now: Moments, noise: Float[Tensor, "B 2"], episodes: int, length: int
+    kind: Negatives,
+    now: Moments,
+    noise: Float[Tensor, "B 2"],
+    episodes: int,
+    length: Int[Tensor, "E"] | int,
 ) -> Moments:
     """The states beside the batch's own that its negatives need; none for `"batch"`.
 
     Args:
         kind: half of the batch at another time of the same episode, or all of it at the same time
-            of another episode.
+            of another episode, or at the end of one that is shorter.
         now: the batch's own states.
         noise: uniform numbers.
         episodes: how many there are.
-        length: how many states each has.
+        length: how many states each has, or all of them have.
     """
     count = {"batch": 0, "episode": len(now.time) // 2, "time-aligned": len(now.time)}[kind]
     episode, time, draw = now.episode[:count], now.time[:count], noise[:count, 1]
     if kind == "episode":
-        return Moments(episode, _other_than(time, length, draw))
-    return Moments(_other_than(episode, episodes, draw), time)
+        states = length if isinstance(length, int) else length[episode]
+        return Moments(episode, _other_than(time, states, draw))
+    other = _other_than(episode, episodes, draw)
+    return Moments(other, time if isinstance(length, int) else time.minimum(length[other] - 1))
 
 
 def negatives(
@@ -91,7 +97,9 @@ def negatives(
     return torch.cat([others, shuffled[len(others) :]])
 
 
-def _other_than(number: Int[Tensor, "n"], count: int, draw: Float[Tensor, "n"]) -> Tensor:
+def _other_than(
+    number: Int[Tensor, "n"], count: Int[Tensor, "n"] | int, draw: Float[Tensor, "n"]
+) -> Int[Tensor, "n"]:
     """Any number below `count` but the given one; that one if there is no other."""
     step = 1 + (draw * (count - 1)).long()
     return (number + step) % count

@@ -50,6 +50,25 @@ class Actions(nn.Module):
         return told.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
 
 
+class ContinuousActions(nn.Module):
+    """A vector that every slot is told as it is.
+
+    Shapes: (..., A) -> (..., M, A), where A is `dim`.
+    """
+
+    def __init__(self, dim: int, slots: int) -> None:
+        super().__init__()
+        require_int("dim", dim, at_least=1)
+        require_int("slots", slots, at_least=1)
+        self.dim, self.slots = dim, slots
+
+    def forward(self, action: Float[Tensor, "*batch A"]) -> Float[Tensor, "*batch M A"]:
+        return action.unsqueeze(-2).expand(*action.shape[:-1], self.slots, self.dim)
+
+
+AnyActions = Actions | ContinuousActions
+
+
 class WorldModel(nn.Module):
     """Encoder and transition.
 
@@ -61,7 +80,7 @@ class WorldModel(nn.Module):
         actions: how slots are told of an action.
     """
 
-    def __init__(self, encoder: nn.Module, transition: Transition, actions: Actions) -> None:
+    def __init__(self, encoder: nn.Module, transition: Transition, actions: AnyActions) -> None:
         super().__init__()
         self.encoder, self.transition, self.actions = encoder, transition, actions
 
@@ -76,7 +95,7 @@ class WorldModel(nn.Module):
     def predict(
         self,
         slots: Float[Tensor, "B M D"],
-        action: Int[Tensor, "B"],
+        action: Int[Tensor, "B"] | Float[Tensor, "B A"],
         noise: Float[Tensor, "B noise"] | None = None,
     ) -> Float[Tensor, "B M D"]:
         """The slots after an action."""
@@ -95,7 +114,9 @@ class WorldModel(nn.Module):
         return new, trace
 
     def rollout(
-        self, slots: Float[Tensor, "B M D"], actions: Int[Tensor, "B T"]
+        self,
+        slots: Float[Tensor, "B M D"],
+        actions: Int[Tensor, "B T"] | Float[Tensor, "B T A"],
     ) -> Float[Tensor, "B T M D"]:
         """The slots after each of T actions, each predicted from the prediction before."""
         steps: list[Tensor] = []
@@ -107,7 +128,7 @@ class WorldModel(nn.Module):
     def forward(
         self,
         images: Shaped[Tensor, "B H W C"],
-        action: Int[Tensor, "B"],
+        action: Int[Tensor, "B"] | Float[Tensor, "B A"],
         noise: Float[Tensor, "B noise"] | None = None,
     ) -> Float[Tensor, "B M D"]:
         return self.predict(self.encode(images), action, noise)

@@ -3,74 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
 
-from nps.models.contrastive import (
-    Negatives,
-)
-from nps.models.transitions import Kind, Selection
-from nps.models.world_model import ActionEncoding
-from nps.perception.extractors import Extractor
-from nps.rules.check import require_choice, require_int, require_number
-from nps.training.config import TrainConfig
+from nps.experiments.world_models.config import WorldModelConfig
+from nps.rules.check import require_choice, require_int
 from nps.worlds.blocks import MODES
 from nps.worlds.blocks.modes import OBJECTS
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
-class Config(TrainConfig):
+class Config(WorldModelConfig):
     """World models of blocks. Defaults are the paper's and Ke et al.'s."""
 
-    epochs: int = 100
-    """Passes over the training set."""
-    batch_size: int = 512
-    """Transitions a step."""
-    learning_rate: float = 5e-4
-    """Adam's learning rate."""
-    validate_every: int = 5
-    """Epochs between validations."""
     mode: str = "unobserved"
     """How blocks look and weigh, a name in nps.worlds.blocks.MODES."""
     objects: int = 5
     """Blocks in the world, and slots of the model."""
     stay: bool = True
     """Is there an action that tells a block to stay?"""
-    extractor: Extractor = "medium"
-    """Which of C-SWM's extractors makes the slots' maps."""
-    width: int = 32
-    """Channels of the extractor."""
-    slot_dim: int = 64
-    """Size of a slot."""
-    hidden_dim: int = 512
-    """Width of the encoder and of transitions that are not rules."""
-    transition: Kind = "snps"
-    """Sequential or parallel NPS, or what it is compared with."""
-    action: ActionEncoding = "copied"
-    """Is every slot told the action, or only the slot with the number of the block it moves?"""
-    selection: Selection = "per-slot"
-    """How rules see slots; the authors' programs have a matrix for each slot position. With one
-    rule, the paper's linear selection cannot see a copied action."""
-    rules: int = 1
-    """Number of rules N."""
-    stages: int = 1
-    """Rules applied one after the other in a step of the world."""
-    rule_dim: int = 64
-    """Size of a rule's embedding."""
-    key_dim: int = 32
-    """Size of queries and keys."""
-    rule_hidden_dim: int = 128
-    """Hidden units of a rule's MLP."""
-    temperature: float = 1.0
-    """Of the softmax that gives the choices of rules and contexts their gradient."""
-    self_context: bool = True
-    """May a slot be its own context?"""
-    negatives: Negatives = "batch"
-    """Shuffled batch; half of it other times of the same episode; or other episodes' same time."""
-    hinge: float = 1.0
-    """How far apart negatives are to be."""
     train_episodes: int = 1_000
     """Episodes to train with."""
     train_steps: int = 100
@@ -86,20 +35,14 @@ class Config(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "slot_dim", "hidden_dim", "rules", "stages", "rule_dim", "key_dim"):
-            require_int(name, getattr(self, name), at_least=1)
-        for name in ("rule_hidden_dim", "train_steps", "test_steps"):
+        for name in ("train_steps", "test_steps"):
             require_int(name, getattr(self, name), at_least=1)
         for name in ("train_episodes", "validation_episodes", "test_episodes"):
             require_int(name, getattr(self, name), at_least=2)
         require_choice("mode", self.mode, tuple(MODES))
-        require_choice("extractor", self.extractor, get_args(Extractor))
-        require_choice("transition", self.transition, get_args(Kind))
-        require_choice("action", self.action, get_args(ActionEncoding))
-        require_choice("selection", self.selection, get_args(Selection))
-        require_choice("negatives", self.negatives, get_args(Negatives))
-        require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
         if self.objects not in OBJECTS:
             raise ValueError(f"objects: got {self.objects}, expected {OBJECTS[0]} to {OBJECTS[-1]}")
-        if self.transition == "attention" and self.hidden_dim % 4:
-            raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")
+
+    @property
+    def slots(self) -> int:
+        return self.objects

@@ -1,0 +1,53 @@
+"""What a world model is trained and tested on, whatever the world.
+
+Images are not stored for every use: a batch asks for those of some episodes at some times, and gets
+them on the device, inside a captured step and under `vmap` too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from nps.models.contrastive import Moments
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, Shaped
+
+
+class Episodes(Protocol):
+    """E episodes of up to T steps; the action at t leads from the observation at t to t + 1."""
+
+    @property
+    def action(self) -> Int[Tensor, "E T"] | Float[Tensor, "E T A"]:
+        """Numbers of discrete actions, or vectors; anything where an episode is over."""
+        ...
+
+    @property
+    def lengths(self) -> Int[Tensor, "E"]:
+        """Observations of each episode: T + 1 where it is whole."""
+        ...
+
+    def images(
+        self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
+    ) -> Shaped[Tensor, "n H W C"]:
+        """What is seen in some episodes at some times: bytes, or numbers from 0 to 1."""
+        ...
+
+    def truth(self) -> Shaped[Tensor, "E T+1 numbers"]:
+        """What the world was, as numbers that are equal for equal states."""
+        ...
+
+
+def steps(data: Episodes) -> int:
+    """T, the most steps that an episode has."""
+    return data.action.shape[1]
+
+
+def transitions(data: Episodes) -> Moments:
+    """Where a step begins, episode by episode: all that can be trained on."""
+    device = data.action.device
+    begun = data.lengths.to(device)[:, None] - 1 > torch.arange(steps(data), device=device)
+    return Moments(*begun.nonzero().unbind(1))

@@ -1,0 +1,53 @@
+"""A world model from its settings: the encoder, and the transition with its actions."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from nps.experiments.world_models.config import WorldModelConfig
+from nps.models.transitions import Transition, make_transition
+from nps.models.world_model import AnyActions, WorldModel
+from nps.perception.extractors import ObjectEncoder
+
+
+def make_model(
+    config: WorldModelConfig, actions: AnyActions, image: tuple[int, int, int]
+) -> WorldModel:
+    """All of it, initialised by torch's global generator; an image is (H, W, C)."""
+    encoder = make_encoder(config, image)
+    return WorldModel(encoder, make_dynamics(config, actions), actions)
+
+
+def make_encoder(config: WorldModelConfig, image: tuple[int, int, int]) -> nn.Module:
+    """From images (B, H, W, C) to slots (B, M, D)."""
+    height, width, channels = image
+    if height != width:
+        raise ValueError(f"images: got {height} x {width} pixels, expected a square")
+    return ObjectEncoder(
+        config.extractor,
+        config.slots,
+        config.slot_dim,
+        channels=channels,
+        size=height,
+        hidden_dim=config.hidden_dim,
+        width=config.width,
+    )
+
+
+def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
+    """From the slots of one moment, told of actions, to those of the next."""
+    return make_transition(
+        config.transition,
+        config.slot_dim,
+        actions.dim,
+        slots=config.slots,
+        hidden_dim=config.hidden_dim,
+        rules=config.rules,
+        stages=config.stages,
+        rule_dim=config.rule_dim,
+        key_dim=config.key_dim,
+        rule_hidden_dim=config.rule_hidden_dim,
+        selection=config.selection,
+        temperature=config.temperature,
+        self_context=config.self_context,
+    )

@@ -1,0 +1,159 @@
+"""Train and test a world model on any episodes: C-SWM's loss, and its ranking with every floor.
+
+An experiment gives the sets "train", "validation" and "test". Those of the last two are all equally
+long, since they are rolled out from their first observation; the ones to train on may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from nps.experiments.world_models.config import WorldModelConfig
+from nps.experiments.world_models.episodes import Episodes, steps, transitions
+from nps.experiments.world_models.model import make_dynamics, make_model
+from nps.metrics.ranking import hits_and_mrr, ranks, report
+from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, elsewhere, negatives
+from nps.models.world_model import AnyActions, WorldModel
+from nps.training import rng
+from nps.training.task import Batch
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+HORIZONS = (1, 5, 10)
+IMAGES_AT_ONCE = 1_000
+"""Where there is no gradient but there are many images."""
+
+C = TypeVar("C", bound=WorldModelConfig)
+E = TypeVar("E", bound=Episodes)
+
+
+class WorldModelTask(Generic[C, E]):
+    """Data and loss for one config.
+
+    Args:
+        config: the settings.
+        device: of data and models.
+        sets: "train", "validation" and "test", on the device.
+        actions: how slots are told of an action.
+        draws_seed: of the negatives that validation takes.
+        judged: transitions of each validation episode that make the validation loss.
+    """
+
+    def __init__(
+        self,
+        config: C,
+        device: torch.device,
+        sets: Mapping[str, E],
+        actions: AnyActions,
+        *,
+        draws_seed: int = 0,
+        judged: int = 1,
+    ) -> None:
+        self.config, self.device, self.sets, self.actions = config, device, sets, actions
+        self._transitions = transitions(sets["train"])
+        self.examples = len(self._transitions.time)
+        self.noise_size = DRAWS + make_dynamics(config, actions).noise_size(config.slots)
+        self.horizons = [step for step in HORIZONS if step <= steps(sets["test"])]
+        # Some transitions of each validation episode, at all times alike, with fixed negatives.
+        count, length = sets["validation"].action.shape[:2]
+        episode = torch.arange(count, device=device).repeat(judged)
+        later = torch.arange(judged, device=device).repeat_interleave(count)
+        self._judged = Moments(episode, (episode + later) % length)
+        draw = rng.generator("cpu", draws_seed, "negatives")
+        self._draws = torch.rand(len(episode), DRAWS, generator=draw).to(device)
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """(H, W, C)."""
+        first = torch.zeros(1, dtype=torch.long, device=self.device)
+        height, width, channels = self.sets["train"].images(first, first).shape[1:]
+        return height, width, channels
+
+    def make_model(self, seed: int) -> WorldModel:
+        with rng.seeded(seed, "init"):
+            return make_model(self.config, self.actions, self.image).to(self.device)
+
+    def phase(self, progress: float) -> str:
+        return "all"
+
+    def loss(self, model: WorldModel, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        now = Moments(*(numbers[batch.index] for numbers in self._transitions))
+        terms = self.terms(model, "train", now, batch.noise)
+        positive, negative = (term.mean() for term in terms)
+        return positive + negative, {"positive": positive, "negative": negative}
+
+    def terms(
+        self, model: WorldModel, split: str, now: Moments, noise: Float[Tensor, "B noise"]
+    ) -> Terms:
+        """Both parts of the loss of the steps that begin at some moments."""
+        data, kind, count = self.sets[split], self.config.negatives, len(now.time)
+        draws, for_rules = noise[:, :DRAWS], noise[:, DRAWS:]
+        more = elsewhere(kind, now, draws, len(data.lengths), data.lengths)
+        episode = torch.cat([now.episode, now.episode, more.episode])
+        time = torch.cat([now.time, now.time + 1, more.time])
+        slots = model.encode(data.images(episode, time))
+        state, came, others = slots.split([count, count, len(more.time)])
+        predicted = model.predict(state, data.action[now.episode, now.time], for_rules)
+        far = negatives(kind, state, others, draws)
+        return contrastive(predicted, came, state, far, hinge=self.config.hinge)
+
+    # -- validation ---------------------------------------------------------------------------
+
+    def measure(self, model: WorldModel) -> dict[str, Tensor]:
+        parts = [x.split(IMAGES_AT_ONCE // 2) for x in (*self._judged, self._draws)]
+        terms = [
+            torch.stack(self.terms(model, "validation", Moments(episode, time), draws)).sum(0)
+            for episode, time, draws in zip(*parts, strict=True)
+        ]
+        data = self.sets["validation"]
+        first, one, end = self.encoded(model, data, [0, 1, steps(data)]).unbind(1)
+        rolled = model.rollout(first, data.action)
+        measured = {"loss": torch.cat(terms), "first": first, "true_1": one, "true_last": end}
+        return measured | {"rolled_1": rolled[:, 0], "rolled_last": rolled[:, -1]}
+
+    def judge(self, measured: dict[str, Tensor]) -> dict[str, Any]:
+        loss = measured["loss"].mean().item()
+        metrics = {"score": loss, "loss": loss}
+        for step, name in {1: "1", steps(self.sets["validation"]): "last"}.items():
+            true = measured[f"true_{name}"]
+            for who, predicted in {"": f"rolled_{name}", "identity_": "first"}.items():
+                hits = hits_and_mrr(ranks(measured[predicted], true).lenient).hits
+                metrics[f"{who}h1_{step}"] = hits
+        return metrics
+
+    # -- test ---------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def test(self, model: WorldModel) -> dict[str, Any]:
+        """C-SWM's ranking with its floors, `<number>_<steps>`."""
+        data = self.sets["test"]
+        states = self.encoded(model, data, range(steps(data) + 1))
+        parts = (x.split(IMAGES_AT_ONCE) for x in (states[:, 0], data.action))
+        rolled = torch.cat([model.rollout(*part) for part in zip(*parts, strict=True)])
+        numbers = report(rolled, states, self.horizons, state=data.truth())
+        metrics: dict[str, Any] = {
+            f"{name}_{step}": value for step, of in numbers.items() for name, value in of.items()
+        }
+        parameters = sum(p.numel() for p in model.transition.parameters())
+        return {**metrics, "transition_parameters": parameters}
+
+    def encoded(
+        self, model: WorldModel, data: E, moments: Sequence[int]
+    ) -> Float[Tensor, "E S M D"]:
+        """All episodes at some times."""
+        times = torch.tensor(list(moments), device=self.device)
+        slots = []
+        for part in self.in_parts(len(data.lengths), IMAGES_AT_ONCE // len(times)):
+            episode, time = part.repeat_interleave(len(times)), times.repeat(len(part))
+            encoded = model.encode(data.images(episode, time))
+            slots.append(encoded.unflatten(0, (len(part), len(times))))
+        return torch.cat(slots)
+
+    def in_parts(self, count: int, size: int) -> Iterator[Int[Tensor, "n"]]:
+        """Numbers from 0, some at a time."""
+        yield from torch.arange(count, device=self.device).split(max(1, size))
