@@ -12,17 +12,16 @@ from torch import Tensor, nn
 
 from nps import cli
 from nps.experiments import EXPERIMENTS, load_task
-from nps.experiments.blocks import PRESETS, BlocksTask, Config
+from nps.experiments.blocks import PRESETS, BlocksTask, Config, pushes
 from nps.experiments.blocks import look as looking
 from nps.experiments.blocks import task as tasks
 from nps.models.contrastive import DRAWS
-from nps.models.world_model import Actions
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.loop import Settings, train
 from nps.training.run import Run
 from nps.training.task import Batch
-from nps.worlds.blocks import MODES, Outcome, State, render, step
+from nps.worlds.blocks import MODES, State, render, step
 
 CPU = torch.device("cpu")
 TINY = {
@@ -165,19 +164,15 @@ def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
     assert "moves_invalid" not in tested
 
 
-def test_the_slot_that_answers_to_a_block(monkeypatch):
-    """Whoever knows the rules changes the slot of the block that moves, and no other."""
-    for module in (tasks, looking):
+def test_the_slot_that_shows_a_block(monkeypatch):
+    """Whoever sees positions has a slot for each block; without rules, no push is told of."""
+    for module in (tasks, pushes):
         monkeypatch.setattr(module, "render", numbers)
-    task, model = task_of(mode="fixed-palette", test_episodes=100), Knows()
-    model.actions = Actions(25, 5, "copied")
-    table = looking.answers(task, model)
-    free = task.sets["test"].outcome[:, 0] == Outcome.FREE
-    assert table.sum() == free.sum() == table.diagonal().sum()
-    assert [block.rows[0][0] for block in looking.look(task, model, None)] == [
-        "block 0",
-        "right",
-    ]
+    monkeypatch.setattr(looking.figures, "available", lambda: False)
+    shown = looking.look(task_of(mode="fixed-palette", test_episodes=100), Knows(), None)
+    assert [block.rows[0][0] for block in shown] == ["block 0", "right"]
+    assert all(row[1 + b] != "0" for b, row in enumerate(shown[0].rows))
+    assert sum(cell != "0" for row in shown[0].rows for cell in row[1:]) == 5
 
 
 def test_the_identity_is_its_own_floor():

@@ -74,6 +74,14 @@ def spread(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
     return f"{middle} ({min(numbers):{style}} to {max(numbers):{style}})"
 
 
+def mean_sd(numbers: Sequence[float], style: str = ".1f") -> str:
+    """Mean and standard deviation over seeds, e.g. `97.1 ± 0.4`; of one seed its number."""
+    middle = format(statistics.fmean(numbers), style)
+    if len(numbers) == 1:
+        return middle
+    return f"{middle} ± {statistics.stdev(numbers):{style}}"
+
+
 def median_run(results: Sequence[Result], metric: str) -> Result:
     """The run in the middle: what a reader should expect, not the best of the lot."""
     ordered = sorted(results, key=lambda result: result.test[metric])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
@@ -71,22 +72,34 @@ class RuleTransition(Transition):
         slots: Float[Tensor, "*batch M D"],
         action: Float[Tensor, "*batch M A"],
         noise: Float[Tensor, "*batch noise"] | None = None,
-        *,
-        return_trace: bool = False,
-    ) -> Tensor | tuple[Tensor, Trace]:
-        """The new slots, or (slots, Trace) as the rule layers give them."""
-        if not self.training:
-            noise = None
-        elif noise is not None:
-            noise = noise.unflatten(-1, self.layer.noise_shape(slots=slots.shape[-2]))
-        together = torch.cat([slots, action], -1)
-        if return_trace:
-            new, trace = self.layer(
-                together, selection=self.features, noise=noise, return_trace=True
-            )
-            return new[..., : self.slot_dim], trace
-        new = self.layer(together, selection=self.features, noise=noise)
+    ) -> Float[Tensor, "*batch M D"]:
+        new: Tensor = self.layer(
+            torch.cat([slots, action], -1),
+            selection=self.features,
+            noise=self._noise(noise, slots.shape[-2]),
+        )
         return new[..., : self.slot_dim]
+
+    def traced(
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        action: Float[Tensor, "*batch M A"],
+        noise: Float[Tensor, "*batch noise"] | None = None,
+    ) -> tuple[Float[Tensor, "*batch M D"], Trace]:
+        """The new slots, and which rules changed them with which contexts."""
+        new, trace = self.layer(
+            torch.cat([slots, action], -1),
+            selection=self.features,
+            noise=self._noise(noise, slots.shape[-2]),
+            return_trace=True,
+        )
+        return new[..., : self.slot_dim], trace
+
+    def _noise(self, noise: Tensor | None, slots: int) -> Tensor | None:
+        if noise is None or not self.training:
+            return None
+        shaped: Tensor = noise.unflatten(-1, self.layer.noise_shape(slots=slots))
+        return shaped
 
 
 class PerSlot(nn.Module):
@@ -177,6 +190,7 @@ def make_transition(
     selection: Selection = "linear",
     temperature: float = 1.0,
     self_context: bool = True,
+    null_handicap: float = 0.0,
 ) -> Transition:
     """Build any of the transitions.
 
@@ -193,6 +207,7 @@ def make_transition(
             "per-slot-mlp" has a small network behind the matrix of a slot's position.
         temperature: of the softmax that gives the choices their gradient.
         self_context: may a slot be its own context?
+        null_handicap: taken off the null rule's bids in parallel NPS.
     """
     require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
     require_choice("selection", selection, get_args(Selection))
@@ -206,7 +221,8 @@ def make_transition(
         "per-slot"
     ):  # wide enough for W^q and both matrices of binding to differ
         features = PerSlot(slots, size, 3 * key_dim)
-    layer = (SequentialNPS if kind == "snps" else ParallelNPS)(
+    parallel = partial(ParallelNPS, null_handicap=null_handicap)
+    layer = (SequentialNPS if kind == "snps" else parallel)(
         size,
         rules,
         stages=stages,

@@ -6,7 +6,7 @@ the change of each slot for an action. Nothing is decoded; `contrastive.py` has 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from nps.rules.projection import exact
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
-ActionEncoding = Literal["copied", "factored"]
+ActionEncoding = Literal["copied", "factored", "numbered", "both"]
 
 
 class Actions(nn.Module):
@@ -36,18 +36,27 @@ class Actions(nn.Module):
         super().__init__()
         require_int("count", count, at_least=1)
         require_int("slots", slots, at_least=1)
-        require_choice("encoding", encoding, ("copied", "factored"))
-        if encoding == "factored" and count % slots:
+        require_choice("encoding", encoding, get_args(ActionEncoding))
+        if encoding != "copied" and count % slots:
             raise ValueError(f"count: got {count} actions, expected as many for each of {slots}")
         self.count, self.slots, self.encoding = count, slots, encoding
-        self.dim = count if encoding == "copied" else count // slots
+        own = count // slots
+        dims = {"copied": count, "factored": own, "numbered": own + slots, "both": own + count}
+        self.dim = dims[encoding]
 
     def forward(self, action: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch M A"]:
         every = torch.arange(self.count, device=action.device)
         told = (action.unsqueeze(-1) == every).float()
+        copied = told.unsqueeze(-2).expand(*action.shape, self.slots, self.count)
+        if self.encoding == "copied":
+            return copied
+        own = told.view(*action.shape, self.slots, self.count // self.slots)
         if self.encoding == "factored":
-            return told.view(*action.shape, self.slots, self.dim)
-        return told.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
+            return own
+        if self.encoding == "both":
+            return torch.cat([own, copied], -1)
+        number = torch.eye(self.slots, device=action.device)
+        return torch.cat([own, number.expand(*action.shape, self.slots, self.slots)], -1)
 
 
 class ContinuousActions(nn.Module):
@@ -109,9 +118,7 @@ class WorldModel(nn.Module):
         if not isinstance(self.transition, RuleTransition):
             kind = type(self.transition).__name__
             raise ValueError(f"transition: got {kind}, expected one of rules, which leaves a trace")
-        told = self.actions(action).to(slots.dtype)
-        new, trace = self.transition(slots, told, return_trace=True)
-        return new, trace
+        return self.transition.traced(slots, self.actions(action).to(slots.dtype))
 
     def rollout(
         self,

@@ -20,6 +20,9 @@ from nps.experiments.experiment import Experiment, Look, Preset
 FIXED = Config(mode="fixed-palette", extractor="small", slot_dim=8)
 """Only positions differ between episodes, so that dynamics are all there is to learn."""
 
+STAGES = (2, 3, 5)
+"""The paper's comparison; one stage is the setting without a number."""
+
 PRESETS = {
     "shapes-gnn": Preset(
         "C-SWM on its 2D shapes, where nothing pushes: a check of the pipeline.",
@@ -52,6 +55,14 @@ PRESETS = {
         "The same with the paper's linear selection, which cannot see the action.",
         replace(FIXED, selection="linear"),
     ),
+    **{
+        f"{name}-{stages}": Preset(f"{about}, {stages} stages.", replace(config, stages=stages))
+        for name, about, config in (
+            ("blocks-nps", "The paper's setting", Config()),
+            ("blocks-fixed-nps", "Blocks that look alike in every episode", FIXED),
+        )
+        for stages in STAGES
+    },
     "blocks-fixed-gnn": Preset("The same world and the GNN.", replace(FIXED, transition="gnn")),
     "blocks-fixed-gnn-factored": Preset(
         "The same world and the GNN as C-SWM has it.",

@@ -59,6 +59,8 @@ class WorldModelConfig(TrainConfig):
     """Of the softmax that gives the choices of rules and contexts their gradient."""
     self_context: bool = True
     """May a slot be its own context?"""
+    null_handicap: float = 0.0
+    """Taken off the null rule's bids in parallel NPS, so that rules are tried on every slot."""
     negatives: Negatives = "batch"
     """Shuffled batch; half of it other times of the same episode; or other episodes' same time."""
     hinge: float = 1.0
@@ -80,6 +82,7 @@ class WorldModelConfig(TrainConfig):
         require_choice("selection", self.selection, get_args(Selection))
         require_choice("negatives", self.negatives, get_args(Negatives))
         require_number("temperature", self.temperature, MIN_TEMPERATURE, 1e6, open_top=False)
+        require_number("null_handicap", self.null_handicap, 0.0, 1e6, open_top=False)
         require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
         if self.transition == "attention" and self.hidden_dim % 4:
             raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")

@@ -50,4 +50,5 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         selection=config.selection,
         temperature=config.temperature,
         self_context=config.self_context,
+        null_handicap=config.null_handicap,
     )
