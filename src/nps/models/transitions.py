@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from nps.interactions import GNN, TransformerLayer
 from nps.rules import ParallelNPS, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
+from nps.rules.layer import ContextGradient
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -190,6 +191,7 @@ def make_transition(
     selection: Selection = "linear",
     temperature: float = 1.0,
     self_context: bool = True,
+    context_gradient: ContextGradient = "slot",
     null_handicap: float = 0.0,
 ) -> Transition:
     """Build any of the transitions.
@@ -207,6 +209,7 @@ def make_transition(
             "per-slot-mlp" has a small network behind the matrix of a slot's position.
         temperature: of the softmax that gives the choices their gradient.
         self_context: may a slot be its own context?
+        context_gradient: what the choice of contexts learns from, see `SequentialNPS`.
         null_handicap: taken off the null rule's bids in parallel NPS.
     """
     require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
@@ -233,5 +236,6 @@ def make_transition(
         query="mlp" if selection.endswith("mlp") else "linear",
         temperature=temperature,
         self_context=self_context,
+        context_gradient=context_gradient,
     )
     return RuleTransition(layer, slot_dim, features)

@@ -50,5 +50,6 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         selection=config.selection,
         temperature=config.temperature,
         self_context=config.self_context,
+        context_gradient=config.context_gradient,
         null_handicap=config.null_handicap,
     )
