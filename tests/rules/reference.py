@@ -130,7 +130,7 @@ def sequential_stage(
     context = choose(context_scores, may, context_noise, layer.temperature)
 
     # Step 4: the rule changes the primary slot.
-    update = act(layer.rules, rule, mix(primary, slots), mix(context, slots))
+    update = act_in(layer, rule, mix(primary, slots), context, slots)
     nothing = [torch.zeros_like(s) for s in context_scores]
     return Stage(
         [slots[j] + primary[j] * update for j in range(m)],
@@ -161,7 +161,7 @@ def parallel_stage(
     primary = []
     for j in range(m):
         k_j = project(layer.slot_key, seen[j])
-        bids = [dot(r_a, k_j), dot(layer.null_rule, k_j)]
+        bids = [dot(r_a, k_j), dot(layer.null_rule, k_j) - layer.null_handicap]
         won, _ = choose(bids, [True, True], bid_noise[j], layer.temperature)
         primary.append(won if alive[j] and any(enabled) else torch.zeros_like(won))
 
@@ -181,7 +181,7 @@ def parallel_stage(
         scores_j = [dot(q[j], k[i]) for i in range(m)]
         may = [alive[i] and (layer.self_context or i != j) for i in range(m)]
         context = choose(scores_j, may, context_noise[j], layer.temperature)
-        update = act(rules, rule, slots[j], mix(context, slots))
+        update = act_in(layer, rule, slots[j], context, slots)
         new.append(slots[j] + primary[j] * update)
         fires = primary[j].item() > 0.5
         fired.append(winner(rule) if fires else -1)
@@ -259,6 +259,19 @@ def act(rules: nn.Module, rule: list[Tensor], primary: Tensor, context: Tensor) 
         hidden = hidden * (hidden > 0)
         outputs.append(hidden @ rules.weight_out[i] + rules.bias_out[i])
     return mix(rule, outputs)
+
+
+def act_in(
+    layer: nn.Module,
+    rule: list[Tensor],
+    primary: Tensor,
+    context: list[Tensor],
+    slots: list[Tensor],
+) -> Tensor:
+    """The rule in the mixed context, or the mix of what it does in each context."""
+    if layer.context_gradient == "slot" or winner(context) < 0:
+        return act(layer.rules, rule, primary, mix(context, slots))
+    return mix(context, [act(layer.rules, rule, primary, slot) for slot in slots])
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:

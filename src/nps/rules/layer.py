@@ -290,13 +290,14 @@ class RuleLayer(nn.Module, ABC):
         events = self.rules.event_dims
         if self.context_gradient == "slot" or not torch.is_grad_enabled():
             return self._act(primary, pick(context, slots, events), rule)
-        m = context.shape[-1]
-        own = primary.unsqueeze(-1 - events)
-        other = slots.unsqueeze(-2 - events)
+        update = self._act(primary, pick(context.detach(), slots, events), rule)
+        own, other = primary.unsqueeze(-1 - events), slots.unsqueeze(-2 - events)
         pairs = torch.broadcast_shapes(own.shape, other.shape)
-        rules = rule.unsqueeze(-2).expand(*rule.shape[:-1], m, rule.shape[-1])
-        each = self._act(own.expand(pairs), other.expand(pairs), rules)
-        return (behind(context, events).to(each.dtype) * each).sum(-1 - events)
+        rules = rule.unsqueeze(-2).expand(*context.shape, rule.shape[-1])
+        each = self._act(own.expand(pairs), other.expand(pairs), rules).detach()
+        # Zero, but for its gradient: that of the sum of each context's update.
+        weight = behind(context - context.detach(), events).to(each.dtype)
+        return update + (weight * each).sum(-1 - events)
 
     def _act(self, primary: Tensor, context: Tensor, rule: Tensor) -> Tensor:
         """Run the rule set on any number of leading dimensions, in the slots' own type."""
