@@ -213,19 +213,30 @@ def test_two_steps_through_the_command_line(tmp_path):
         return out.getvalue()
 
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
-    for preset in ("shapes-gnn", "blocks-fixed-nps"):
+    for preset in ("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-nps-2", "blocks-best"):
         folder = tmp_path / preset / "seed-0"
         call("train", preset, f"--out={folder}", "--epochs=1", *flags)
         call("eval", str(folder))
         assert json.loads((folder / "metrics.jsonl").read_text())["step"] == 2
         _, model = load_task(folder)
         assert not model.training
+        tested = json.loads((folder / "test.json").read_text())
+        assert ("push_context" in tested) == (preset != "shapes-gnn")
         assert "slot 4" in call("inspect", str(folder))
+        drawn = {path.stem for path in (folder / "figures").iterdir()}
+        assert drawn == {"rollouts"} | ({"pushes"} if preset != "shapes-gnn" else set())
+    call("inspect", str(folder), f"--out={tmp_path / 'look.png'}")
+    assert (tmp_path / "look-pushes.png").exists()
+    assert (tmp_path / "look-rollouts.png").exists()
     page = call("table", str(tmp_path))
     assert "| 2D shapes: C-SWM" in page
     assert "| Fixed palette: NPS" in page
     report = EXPERIMENTS["blocks"].write_report(Path(tmp_path))
     assert report.blocks[1].rows[0][2] == "–"  # nothing pushes in C-SWM's shapes
+    assert [row[0] for row in report.blocks[2].rows] == [
+        "Fixed palette, 1 stage",
+        "Fixed palette, 2 stages",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class RuleTransition(Transition):
         features: from the vectors to what selection sees, if not the vectors themselves.
     """
 
-    def __init__(self, layer: RuleLayer, slot_dim: int, features: PerSlot | None = None) -> None:
+    def __init__(self, layer: RuleLayer, slot_dim: int, features: nn.Module | None = None) -> None:
         super().__init__()
         self.layer, self.slot_dim, self.features = layer, slot_dim, features
 
@@ -115,6 +115,20 @@ class PerSlot(nn.Module):
 
     def forward(self, slots: Float[Tensor, "*batch M F"]) -> Float[Tensor, "*batch M out"]:
         return torch.einsum("...mf,mfo->...mo", slots, self.weight)
+
+
+class Leading(nn.Module):
+    """The first numbers of each slot's vector.
+
+    Shapes: (..., M, F) -> (..., M, size).
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, slots: Float[Tensor, "*batch M F"]) -> Float[Tensor, "*batch M size"]:
+        return slots[..., : self.size]
 
 
 class GNNTransition(Transition):
@@ -182,6 +196,7 @@ def make_transition(
     action_dim: int,
     *,
     slots: int,
+    numbers: int = 0,
     hidden_dim: int = 512,
     rules: int = 1,
     stages: int = 1,
@@ -201,6 +216,8 @@ def make_transition(
         slot_dim: D.
         action_dim: A, size of the action that each slot is given.
         slots: M; for selection "per-slot" alone.
+        numbers: how many of A, the last ones, tell a slot its number: rules see them, selection
+            does not, so that what it learns of one slot holds for all.
         hidden_dim: width of the dense ones.
         rules, stages, rule_dim, key_dim: N, K and sizes of the rule layers.
         rule_hidden_dim: hidden units of a rule's MLP.
@@ -219,11 +236,15 @@ def make_transition(
         return Identity()
     if kind in DENSE:
         return DENSE[kind](slot_dim, action_dim, hidden_dim)
-    size, features = slot_dim + action_dim, None
-    if selection.startswith(
-        "per-slot"
-    ):  # wide enough for W^q and both matrices of binding to differ
-        features = PerSlot(slots, size, 3 * key_dim)
+    size = slot_dim + action_dim
+    features: nn.Module | None = None
+    seen: int | None = None
+    if selection.startswith("per-slot"):
+        seen = 3 * key_dim  # wide enough for W^q and both matrices of binding to differ
+        features = PerSlot(slots, size, seen)
+    elif numbers:
+        seen = size - numbers
+        features = Leading(seen)
     parallel = partial(ParallelNPS, null_handicap=null_handicap)
     layer = (SequentialNPS if kind == "snps" else parallel)(
         size,
@@ -232,7 +253,7 @@ def make_transition(
         rule_dim=rule_dim,
         key_dim=key_dim,
         hidden_dim=rule_hidden_dim,
-        selection_dim=None if features is None else 3 * key_dim,
+        selection_dim=seen,
         query="mlp" if selection.endswith("mlp") else "linear",
         temperature=temperature,
         self_context=self_context,

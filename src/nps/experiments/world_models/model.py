@@ -41,6 +41,7 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         config.slot_dim,
         actions.dim,
         slots=config.slots,
+        numbers=config.slots if config.action == "numbered" else 0,
         hidden_dim=config.hidden_dim,
         rules=config.rules,
         stages=config.stages,
