@@ -53,11 +53,31 @@ def test_copied_and_factored_actions():
         [[1, 0], [0, 0], [0, 0]],
         [[0, 0], [1, 0], [0, 0]],
     ]
-    with pytest.raises(ValueError, match="count: got 7 actions, expected as many for each of 3"):
-        Actions(7, M, "factored")
+    numbered = Actions(COUNT, M, "numbered")
+    assert (numbered.dim, numbered.numbers, factored.numbers) == (5, 3, 0)
+    action = torch.tensor([[5, 0], [2, 2]])
+    assert torch.equal(numbered(action)[..., :2], factored(action))
+    assert torch.equal(numbered(action)[..., 2:], torch.eye(M).expand(2, 2, M, M))
+    for encoding in ("factored", "numbered"):
+        with pytest.raises(ValueError, match="count: got 7 actions, expected as many for each"):
+            Actions(7, M, encoding)
 
 
-@pytest.mark.parametrize("encoding", ["copied", "factored"])
+@pytest.mark.parametrize("kind", ["snps", "pnps"])
+def test_rules_see_the_numbers_of_slots_and_selection_does_not(kind):
+    """Slots that are equal but for their numbers have equal scores, and change differently."""
+    model = model_of(kind, encoding="numbered", numbers=M, null_handicap=1e6, rules=2).eval()
+    slots, action = torch.randn(1, 1, D).expand(1, M, D), torch.tensor([5])
+    new, trace = model.traced(slots, action)
+    first, second, told = trace.rule_scores[0, 0]
+    torch.testing.assert_close(first, second)
+    assert not torch.allclose(first, told)
+    if kind == "pnps":
+        assert trace.rule[0, 0, 0] == trace.rule[0, 0, 1]
+        assert not torch.allclose(new[0, 0], new[0, 1])
+
+
+@pytest.mark.parametrize("encoding", ["copied", "factored", "numbered"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_roll_outs_are_repeated_predictions(kind, encoding):
     model = model_of(kind, encoding=encoding, selection="mlp").eval()
@@ -199,5 +219,5 @@ def test_bad_input():
         make_transition("rnn", D, 2, slots=M)
     with pytest.raises(ValueError, match="selection: got 'deep', expected one of linear"):
         make_transition("snps", D, 2, slots=M, selection="deep")
-    with pytest.raises(ValueError, match="encoding: got 'one', expected one of copied, factored"):
+    with pytest.raises(ValueError, match="encoding: got 'one', expected one of copied"):
         Actions(4, 2, "one")

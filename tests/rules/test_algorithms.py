@@ -118,6 +118,8 @@ def test_equals_loops(kind, stages, dropout, training):
         {"self_context": False},
         {"query": "mlp", "self_context": False, "dropout": 0.35},
         {"context_gradient": "update"},
+        {"context_dropout": 0.5},
+        {"context_dropout": 0.3, "dropout": 0.35, "self_context": False},
         {"context_gradient": "update", "self_context": False, "query": "mlp"},
         {"temperature": 0.3},
         {"temperature": 7.0},

@@ -207,6 +207,7 @@ def make_transition(
     temperature: float = 1.0,
     self_context: bool = True,
     context_gradient: ContextGradient = "slot",
+    context_dropout: float = 0.0,
     null_handicap: float = 0.0,
 ) -> Transition:
     """Build any of the transitions.
@@ -226,7 +227,7 @@ def make_transition(
             "per-slot-mlp" has a small network behind the matrix of a slot's position.
         temperature: of the softmax that gives the choices their gradient.
         self_context: may a slot be its own context?
-        context_gradient: what the choice of contexts learns from, see `SequentialNPS`.
+        context_gradient, context_dropout: how contexts are learned, see `SequentialNPS`.
         null_handicap: taken off the null rule's bids in parallel NPS.
     """
     require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
@@ -258,5 +259,6 @@ def make_transition(
         temperature=temperature,
         self_context=self_context,
         context_gradient=context_gradient,
+        context_dropout=context_dropout,
     )
     return RuleTransition(layer, slot_dim, features)

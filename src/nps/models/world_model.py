@@ -19,7 +19,7 @@ from nps.rules.projection import exact
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
-ActionEncoding = Literal["copied", "factored", "numbered", "both"]
+ActionEncoding = Literal["copied", "factored", "numbered"]
 
 
 class Actions(nn.Module):
@@ -27,9 +27,11 @@ class Actions(nn.Module):
 
     `"copied"`: every slot is told the action, one-hot (the paper; C-SWM on Atari). `"factored"`:
     an action is object * directions + direction, and only the slot of that number is told the
-    direction, the others get zeros (C-SWM on blocks): slot m must become object m.
+    direction, the others get zeros (C-SWM on blocks): slot m must become object m. `"numbered"`:
+    factored, and behind it the slot's own number, one-hot, always: all slots are encoded alike, so
+    that two of them may look the same though one is the heavier block.
 
-    Shapes: (...,) -> (..., M, A), where A is `dim`.
+    Shapes: (...,) -> (..., M, A), where A is `dim`, the last `numbers` of it the slot's number.
     """
 
     def __init__(self, count: int, slots: int, encoding: ActionEncoding) -> None:
@@ -40,23 +42,19 @@ class Actions(nn.Module):
         if encoding != "copied" and count % slots:
             raise ValueError(f"count: got {count} actions, expected as many for each of {slots}")
         self.count, self.slots, self.encoding = count, slots, encoding
-        own = count // slots
-        dims = {"copied": count, "factored": own, "numbered": own + slots, "both": own + count}
-        self.dim = dims[encoding]
+        self.numbers = slots if encoding == "numbered" else 0
+        self.dim = count if encoding == "copied" else count // slots + self.numbers
 
     def forward(self, action: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch M A"]:
         every = torch.arange(self.count, device=action.device)
         told = (action.unsqueeze(-1) == every).float()
-        copied = told.unsqueeze(-2).expand(*action.shape, self.slots, self.count)
         if self.encoding == "copied":
-            return copied
-        own = told.view(*action.shape, self.slots, self.count // self.slots)
+            return told.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
+        own = told.view(*action.shape, self.slots, -1)
         if self.encoding == "factored":
             return own
-        if self.encoding == "both":
-            return torch.cat([own, copied], -1)
         number = torch.eye(self.slots, device=action.device)
-        return torch.cat([own, number.expand(*action.shape, self.slots, self.slots)], -1)
+        return torch.cat([own, number.expand(*action.shape, -1, -1)], -1)
 
 
 class ContinuousActions(nn.Module):
@@ -69,7 +67,7 @@ class ContinuousActions(nn.Module):
         super().__init__()
         require_int("dim", dim, at_least=1)
         require_int("slots", slots, at_least=1)
-        self.dim, self.slots = dim, slots
+        self.dim, self.slots, self.numbers = dim, slots, 0
 
     def forward(self, action: Float[Tensor, "*batch A"]) -> Float[Tensor, "*batch M A"]:
         return action.unsqueeze(-2).expand(*action.shape[:-1], self.slots, self.dim)

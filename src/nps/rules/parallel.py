@@ -111,7 +111,8 @@ class ParallelNPS(RuleLayer):
         # Step 4: a context for each of them.
         context_scores = match(context_queries, context_keys)
         allowed = self._context_allowed(slot_mask, features.shape[-2], slots.device)
-        context = self._choose(context_scores, allowed, context_noise)
+        kept = self._drop_context(context_scores, noise.drop_context)
+        context = self._choose(kept, allowed, context_noise)
 
         # Step 5: all at once.
         # Slots of the null rule need no update, unless for the gradient to `primary`.

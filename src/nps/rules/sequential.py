@@ -53,6 +53,7 @@ class SequentialNPS(RuleLayer):
         selection_dim: size of the features selection sees, where they are not the slots.
         dropout: probability that a rule score is set to zero in training (paper: 0.35 on
             coordinate arithmetic). It keeps rules in play that an early winner would starve.
+        context_dropout: the same for the scores of contexts (paper: 0).
         query: `"linear"` as in the paper, or `"mlp"`: a small network, needed where no linear
             score can tell the slots apart (one rule and an action copied to every slot: the
             action's term is equal for all slots and cancels).
@@ -117,5 +118,6 @@ class SequentialNPS(RuleLayer):
         allowed = self._context_allowed(slot_mask, m, features.device)
         if allowed is not None:  # the primary slot's row
             allowed = ((primary.detach() > 0).unsqueeze(-1) & allowed).any(-2, keepdim=True)
-        context = self._choose(context_scores, allowed, context_noise)
+        kept = self._drop_context(context_scores, noise.drop_context)
+        context = self._choose(kept, allowed, context_noise)
         return Found(primary, rule, own, context, scores, context_scores)

@@ -42,7 +42,8 @@ class WorldModelConfig(TrainConfig):
     transition: Kind = "snps"
     """Sequential or parallel NPS, or what it is compared with."""
     action: ActionEncoding = "copied"
-    """Is every slot told the action, or only the slot with the number of the object it moves?"""
+    """Is every slot told the action, or only the slot with the number of the object it moves; or
+    that, and each slot its own number?"""
     selection: Selection = "per-slot"
     """How rules see slots; the authors' programs have a matrix for each slot position. With one
     rule, the paper's linear selection cannot see a copied action."""
@@ -63,6 +64,8 @@ class WorldModelConfig(TrainConfig):
     context_gradient: ContextGradient = "slot"
     """What the choice of a context learns from: the slot that a rule is shown (the paper's), or the
     update that the rule would make in each context."""
+    context_dropout: float = 0.0
+    """Probability that the score of a context is set to zero in training."""
     null_handicap: float = 0.0
     """Taken off the null rule's bids in parallel NPS, so that rules are tried on every slot."""
     negatives: Negatives = "batch"
@@ -87,6 +90,7 @@ class WorldModelConfig(TrainConfig):
         require_choice("negatives", self.negatives, get_args(Negatives))
         require_choice("context_gradient", self.context_gradient, get_args(ContextGradient))
         require_number("temperature", self.temperature, MIN_TEMPERATURE, 1e6, open_top=False)
+        require_number("context_dropout", self.context_dropout, 0.0, 1.0, open_top=True)
         require_number("null_handicap", self.null_handicap, 0.0, 1e6, open_top=False)
         require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
         if self.transition == "attention" and self.hidden_dim % 4:

@@ -41,7 +41,7 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         config.slot_dim,
         actions.dim,
         slots=config.slots,
-        numbers=config.slots if config.action == "numbered" else 0,
+        numbers=actions.numbers,
         hidden_dim=config.hidden_dim,
         rules=config.rules,
         stages=config.stages,
@@ -52,5 +52,6 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         temperature=config.temperature,
         self_context=config.self_context,
         context_gradient=config.context_gradient,
+        context_dropout=config.context_dropout,
         null_handicap=config.null_handicap,
     )
