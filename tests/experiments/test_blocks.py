@@ -101,6 +101,16 @@ def test_the_loss_is_that_of_a_plain_loop(negatives):
     [
         {"transition": "snps", "negatives": "episode"},
         {"transition": "gnn", "action": "factored", "negatives": "time-aligned"},
+        {
+            "transition": "pnps",
+            "rules": 2,
+            "action": "numbered",
+            "selection": "linear",
+            "self_context": False,
+            "context_gradient": "update",
+            "context_dropout": 0.35,
+            "null_handicap": 3.0,
+        },
     ],
 )
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, changes):
@@ -247,6 +257,10 @@ def test_two_steps_through_the_command_line(tmp_path):
         ({"transition": "attention", "hidden_dim": 6}, "hidden_dim: got 6, expected a multiple"),
         ({"test_episodes": 1}, "test_episodes: got 1, expected at least 2"),
         ({"negatives": "none"}, "negatives: got 'none', expected one of batch"),
+        ({"temperature": 0.0}, "temperature: got 0, expected"),
+        ({"context_dropout": 1.0}, "context_dropout: got 1, expected"),
+        ({"context_gradient": "rule"}, "context_gradient: got 'rule', expected one of slot"),
+        ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
     ],
 )
 def test_impossible_configs(changes, message):

@@ -28,6 +28,7 @@ BEST = replace(
     selection="linear",
     self_context=False,
     context_gradient="update",
+    context_dropout=0.35,
     null_handicap=1e6,
     batch_size=1024,
     learning_rate=2e-3,
