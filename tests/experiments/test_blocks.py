@@ -107,7 +107,6 @@ def test_the_loss_is_that_of_a_plain_loop(negatives):
             "action": "numbered",
             "selection": "linear",
             "self_context": False,
-            "context_gradient": "update",
             "context_dropout": 0.35,
             "null_handicap": 3.0,
         },
@@ -259,7 +258,6 @@ def test_two_steps_through_the_command_line(tmp_path):
         ({"negatives": "none"}, "negatives: got 'none', expected one of batch"),
         ({"temperature": 0.0}, "temperature: got 0, expected"),
         ({"context_dropout": 1.0}, "context_dropout: got 1, expected"),
-        ({"context_gradient": "rule"}, "context_gradient: got 'rule', expected one of slot"),
         ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
     ],
 )

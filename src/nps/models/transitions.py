@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from nps.interactions import GNN, TransformerLayer
 from nps.rules import ParallelNPS, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
-from nps.rules.layer import ContextGradient
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -206,7 +205,6 @@ def make_transition(
     selection: Selection = "linear",
     temperature: float = 1.0,
     self_context: bool = True,
-    context_gradient: ContextGradient = "slot",
     context_dropout: float = 0.0,
     null_handicap: float = 0.0,
 ) -> Transition:
@@ -227,7 +225,7 @@ def make_transition(
             "per-slot-mlp" has a small network behind the matrix of a slot's position.
         temperature: of the softmax that gives the choices their gradient.
         self_context: may a slot be its own context?
-        context_gradient, context_dropout: how contexts are learned, see `SequentialNPS`.
+        context_dropout: probability that the score of a context is zero in training.
         null_handicap: taken off the null rule's bids in parallel NPS.
     """
     require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
@@ -258,7 +256,6 @@ def make_transition(
         query="mlp" if selection.endswith("mlp") else "linear",
         temperature=temperature,
         self_context=self_context,
-        context_gradient=context_gradient,
         context_dropout=context_dropout,
     )
     return RuleTransition(layer, slot_dim, features)

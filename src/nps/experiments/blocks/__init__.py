@@ -27,7 +27,6 @@ BEST = replace(
     action="numbered",
     selection="linear",
     self_context=False,
-    context_gradient="update",
     context_dropout=0.35,
     null_handicap=1e6,
     batch_size=1024,
