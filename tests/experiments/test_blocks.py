@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from nps.experiments import EXPERIMENTS, load_task
 from nps.experiments.blocks import PRESETS, BlocksTask, Config, pushes
 from nps.experiments.blocks import look as looking
 from nps.experiments.blocks import task as tasks
+from nps.experiments.results import mean_sd
 from nps.models.contrastive import DRAWS
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
@@ -246,6 +248,13 @@ def test_two_steps_through_the_command_line(tmp_path):
         "Fixed palette, 1 stage",
         "Fixed palette, 2 stages",
     ]
+
+
+def test_mean_and_standard_deviation():
+    """Of a sample, as numpy has it with one degree of freedom less."""
+    numbers = [97.1, 98.4, 96.2, 99.9]
+    assert mean_sd(numbers) == f"{np.mean(numbers):.1f} ± {np.std(numbers, ddof=1):.1f}"
+    assert mean_sd([97.14]) == "97.1"
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_the_action_chooses_the_primary_slot_unless_it_cancels():
     assert seen["per-slot"] > 0
 
 
-@pytest.mark.parametrize("selection", ["linear", "mlp", "per-slot", "per-slot-mlp"])
+@pytest.mark.parametrize("selection", ["linear", "mlp", "per-slot"])
 @pytest.mark.parametrize("kind", ["snps", "pnps"])
 def test_the_trace_is_that_of_the_layer(kind, selection):
     options = {"rules": 3, "stages": 2, "self_context": False, "selection": selection}
@@ -149,7 +149,7 @@ def test_per_slot_is_a_matrix_for_each_position():
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # attention, under vmap
-@pytest.mark.parametrize("selection", ["linear", "per-slot", "per-slot-mlp"])
+@pytest.mark.parametrize("selection", ["linear", "per-slot"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stack_predicts_what_each_model_does(kind, selection):
     images, action = images_of(6), torch.randint(COUNT, (6,))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 Kind = Literal["snps", "pnps", "gnn", "attention", "mlp", "identity"]
-Selection = Literal["linear", "mlp", "per-slot", "per-slot-mlp"]
+Selection = Literal["linear", "mlp", "per-slot"]
 
 
 class Transition(nn.Module, ABC):
@@ -221,8 +221,7 @@ def make_transition(
         rules, stages, rule_dim, key_dim: N, K and sizes of the rule layers.
         rule_hidden_dim: hidden units of a rule's MLP.
         selection: how rule layers see the slots: "linear" is the paper's; with one rule and an
-            action copied to every slot it cannot see the action, "mlp" and "per-slot" can;
-            "per-slot-mlp" has a small network behind the matrix of a slot's position.
+            action copied to every slot it cannot see the action, "mlp" and "per-slot" can.
         temperature: of the softmax that gives the choices their gradient.
         self_context: may a slot be its own context?
         context_dropout: probability that the score of a context is zero in training.
@@ -238,7 +237,7 @@ def make_transition(
     size = slot_dim + action_dim
     features: nn.Module | None = None
     seen: int | None = None
-    if selection.startswith("per-slot"):
+    if selection == "per-slot":
         seen = 3 * key_dim  # wide enough for W^q and both matrices of binding to differ
         features = PerSlot(slots, size, seen)
     elif numbers:
@@ -253,7 +252,7 @@ def make_transition(
         key_dim=key_dim,
         hidden_dim=rule_hidden_dim,
         selection_dim=seen,
-        query="mlp" if selection.endswith("mlp") else "linear",
+        query="mlp" if selection == "mlp" else "linear",
         temperature=temperature,
         self_context=self_context,
         context_dropout=context_dropout,

@@ -29,7 +29,6 @@ BEST = replace(
     self_context=False,
     context_dropout=0.35,
     null_handicap=1e6,
-    batch_size=1024,
     learning_rate=2e-3,
     final_learning_rate=1e-5,
 )
