@@ -26,6 +26,7 @@ from nps.training.run import Run
 VARIANTS: dict[str, dict[str, Any]] = {
     "blocks-best": {},
     "no dropout of contexts": {"context_dropout": 0.0},
+    "contexts learn from slots": {"context_gradient": "slot"},
     "null rule without handicap": {"null_handicap": 0.0},
     "factored actions, no numbers": {"action": "factored"},
     "copied actions, per-slot selection": {"action": "copied", "selection": "per-slot"},

@@ -109,6 +109,7 @@ def test_the_loss_is_that_of_a_plain_loop(negatives):
             "action": "numbered",
             "selection": "linear",
             "self_context": False,
+            "context_gradient": "update",
             "context_dropout": 0.35,
             "null_handicap": 3.0,
         },
@@ -267,6 +268,7 @@ def test_mean_and_standard_deviation():
         ({"negatives": "none"}, "negatives: got 'none', expected one of batch"),
         ({"temperature": 0.0}, "temperature: got 0, expected"),
         ({"context_dropout": 1.0}, "context_dropout: got 1, expected"),
+        ({"context_gradient": "rule"}, "context_gradient: got 'rule', expected one of slot"),
         ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
     ],
 )

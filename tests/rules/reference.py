@@ -133,7 +133,7 @@ def sequential_stage(
     context = choose(kept, may, context_noise, layer.temperature)
 
     # Step 4: the rule changes the primary slot.
-    update = act(layer.rules, rule, mix(primary, slots), mix(context, slots))
+    update = act_in(layer, rule, mix(primary, slots), context, slots)
     nothing = [torch.zeros_like(s) for s in context_scores]
     return Stage(
         [slots[j] + primary[j] * update for j in range(m)],
@@ -186,7 +186,7 @@ def parallel_stage(
         scores_j = all_scores[j]
         may = [alive[i] and (layer.self_context or i != j) for i in range(m)]
         context = choose(kept_scores[j], may, context_noise[j], layer.temperature)
-        update = act(rules, rule, slots[j], mix(context, slots))
+        update = act_in(layer, rule, slots[j], context, slots)
         new.append(slots[j] + primary[j] * update)
         fires = primary[j].item() > 0.5
         fired.append(winner(rule) if fires else -1)
@@ -261,6 +261,19 @@ def act(rules: nn.Module, rule: list[Tensor], primary: Tensor, context: Tensor) 
         hidden = hidden * (hidden > 0)
         outputs.append(hidden @ rules.weight_out[i] + rules.bias_out[i])
     return mix(rule, outputs)
+
+
+def act_in(
+    layer: nn.Module,
+    rule: list[Tensor],
+    primary: Tensor,
+    context: list[Tensor],
+    slots: list[Tensor],
+) -> Tensor:
+    """The rule in the mixed context, or the mix of what it does in each context."""
+    if layer.context_gradient == "slot" or winner(context) < 0:
+        return act(layer.rules, rule, primary, mix(context, slots))
+    return mix(context, [act(layer.rules, rule, primary, slot) for slot in slots])
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:

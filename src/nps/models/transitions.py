@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from nps.interactions import GNN, TransformerLayer
 from nps.rules import ParallelNPS, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
+from nps.rules.layer import ContextGradient
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -205,6 +206,7 @@ def make_transition(
     selection: Selection = "linear",
     temperature: float = 1.0,
     self_context: bool = True,
+    context_gradient: ContextGradient = "slot",
     context_dropout: float = 0.0,
     null_handicap: float = 0.0,
 ) -> Transition:
@@ -224,7 +226,7 @@ def make_transition(
             action copied to every slot it cannot see the action, "mlp" and "per-slot" can.
         temperature: of the softmax that gives the choices their gradient.
         self_context: may a slot be its own context?
-        context_dropout: probability that the score of a context is zero in training.
+        context_gradient, context_dropout: how contexts are learned, see `SequentialNPS`.
         null_handicap: taken off the null rule's bids in parallel NPS.
     """
     require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
@@ -255,6 +257,7 @@ def make_transition(
         query="mlp" if selection == "mlp" else "linear",
         temperature=temperature,
         self_context=self_context,
+        context_gradient=context_gradient,
         context_dropout=context_dropout,
     )
     return RuleTransition(layer, slot_dim, features)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from nps.rules.gumbel import MIN_TEMPERATURE, gumbel, hard_choice
 from nps.rules.projection import Query, exact
 from nps.rules.ruleset import RuleSet
 from nps.rules.select import Select, drop_scores
-from nps.rules.stage import Choices, behind
+from nps.rules.stage import Choices, behind, pick
 from nps.rules.trace import Trace
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Selection = Tensor | Callable[[Tensor], Tensor]
 Noise = Tensor | torch.Generator
+ContextGradient = Literal["slot", "update"]
 
 
 class StageNoise(NamedTuple):
@@ -68,6 +69,7 @@ class RuleLayer(nn.Module, ABC):
         query: Query = "linear",
         context_query: Query | None = None,
         self_context: bool = True,
+        context_gradient: ContextGradient = "slot",
         rules: RuleSet | None = None,
     ) -> None:
         super().__init__()
@@ -85,6 +87,7 @@ class RuleLayer(nn.Module, ABC):
             selection_dim = slot_dim
         require_int("selection_dim", selection_dim, at_least=1)
         require_type("self_context", self_context, bool, "True or False")
+        require_choice("context_gradient", context_gradient, get_args(ContextGradient))
         if rules is None:
             rules = MLPRules(num_rules, slot_dim, rule_dim=rule_dim, hidden_dim=hidden_dim)
         require_type("rules", rules, RuleSet, "a rule set such as ConvRules")
@@ -101,6 +104,7 @@ class RuleLayer(nn.Module, ABC):
         self.dropout: float | Tensor = dropout
         self.context_dropout = context_dropout
         self.self_context = self_context
+        self.context_gradient = context_gradient
         self.rules = rules
         self.linear = query == context_query == "linear"
         self._make_selection(key_dim, query, context_query)
@@ -183,7 +187,7 @@ class RuleLayer(nn.Module, ABC):
         """Is this the common case, for which a stage is one function?"""
         if self.algorithm is None or not self.linear or type(self.rules) is not MLPRules:
             return False
-        if self.context_dropout:
+        if self.context_gradient != "slot" or self.context_dropout:
             return False
         if not self.rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
             return False
@@ -286,6 +290,26 @@ class RuleLayer(nn.Module, ABC):
             return None if slot_mask is None else slot_mask.unsqueeze(-2)
         others = ~torch.eye(m, dtype=torch.bool, device=device)
         return others if slot_mask is None else others & slot_mask.unsqueeze(-2)
+
+    def _act_in(
+        self,
+        primary: Float[Tensor, "*batch P *slot"],
+        context: Float[Tensor, "*batch P M"],
+        slots: Float[Tensor, "*batch M *slot"],
+        rule: Float[Tensor, "*batch P N"],
+    ) -> Float[Tensor, "*batch P *slot"]:
+        """The rules' updates in the chosen contexts; what the choice learns from differs."""
+        events = self.rules.event_dims
+        if self.context_gradient == "slot" or not torch.is_grad_enabled():
+            return self._act(primary, pick(context, slots, events), rule)
+        update = self._act(primary, pick(context.detach(), slots, events), rule)
+        own, other = primary.unsqueeze(-1 - events), slots.unsqueeze(-2 - events)
+        pairs = torch.broadcast_shapes(own.shape, other.shape)
+        rules = rule.unsqueeze(-2).expand(*context.shape, rule.shape[-1])
+        each = self._act(own.expand(pairs), other.expand(pairs), rules).detach()
+        # Zero, but for its gradient: that of the sum of each context's update.
+        weight = behind(context - context.detach(), events).to(each.dtype)
+        return update + (weight * each).sum(-1 - events)
 
     def _act(self, primary: Tensor, context: Tensor, rule: Tensor) -> Tensor:
         """Run the rule set on any number of leading dimensions, in the slots' own type."""

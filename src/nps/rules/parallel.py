@@ -11,7 +11,7 @@ from nps.rules import fused
 from nps.rules.check import require_number
 from nps.rules.layer import RuleLayer, StageNoise
 from nps.rules.projection import Projection, Query, match, project
-from nps.rules.stage import Choices, pick, residual
+from nps.rules.stage import Choices, residual
 
 MOST_HANDICAP = 1e6
 """With as much, no bid of the null rule wins."""
@@ -117,6 +117,6 @@ class ParallelNPS(RuleLayer):
         # Step 5: all at once.
         # Slots of the null rule need no update, unless for the gradient to `primary`.
         fired = rule if torch.is_grad_enabled() else rule * primary.unsqueeze(-1)
-        update = self._act(slots, pick(context, slots, events), fired)
+        update = self._act_in(slots, context, slots, fired)
         slots = residual(slots, primary, update, events)
         return slots, Choices(primary, rule, context, scores, context_scores)

@@ -27,6 +27,7 @@ BEST = replace(
     action="numbered",
     selection="linear",
     self_context=False,
+    context_gradient="update",
     context_dropout=0.35,
     null_handicap=1e6,
     learning_rate=2e-3,

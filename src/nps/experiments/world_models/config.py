@@ -11,6 +11,7 @@ from nps.models.world_model import ActionEncoding
 from nps.perception.extractors import Extractor
 from nps.rules.check import require_choice, require_int, require_number
 from nps.rules.gumbel import MIN_TEMPERATURE
+from nps.rules.layer import ContextGradient
 from nps.training.config import TrainConfig
 
 SIZES = (
@@ -60,6 +61,9 @@ class WorldModelConfig(TrainConfig):
     """Of the softmax that gives the choices of rules and contexts their gradient."""
     self_context: bool = True
     """May a slot be its own context?"""
+    context_gradient: ContextGradient = "slot"
+    """What the choice of a context learns from: the slot that a rule is shown (the paper's), or the
+    update that the rule would make in each context."""
     context_dropout: float = 0.0
     """Probability that the score of a context is set to zero in training."""
     null_handicap: float = 0.0
@@ -84,6 +88,7 @@ class WorldModelConfig(TrainConfig):
         require_choice("action", self.action, get_args(ActionEncoding))
         require_choice("selection", self.selection, get_args(Selection))
         require_choice("negatives", self.negatives, get_args(Negatives))
+        require_choice("context_gradient", self.context_gradient, get_args(ContextGradient))
         require_number("temperature", self.temperature, MIN_TEMPERATURE, 1e6, open_top=False)
         require_number("context_dropout", self.context_dropout, 0.0, 1.0, open_top=True)
         require_number("null_handicap", self.null_handicap, 0.0, 1e6, open_top=False)

@@ -51,6 +51,7 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         selection=config.selection,
         temperature=config.temperature,
         self_context=config.self_context,
+        context_gradient=config.context_gradient,
         context_dropout=config.context_dropout,
         null_handicap=config.null_handicap,
     )
