@@ -30,10 +30,11 @@ BEST = replace(
     context_gradient="update",
     context_dropout=0.35,
     null_handicap=1e6,
+    epochs=200,
     learning_rate=2e-3,
     final_learning_rate=1e-5,
 )
-"""Chosen on validation episodes alone."""
+"""Chosen on validation episodes alone, on a CPU. Pushes are 3 % of the data and are learned last."""
 
 STAGES = (2, 3, 5)
 """The paper's comparison; one stage is the setting without a number."""
