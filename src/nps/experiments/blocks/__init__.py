@@ -34,7 +34,7 @@ BEST = replace(
     learning_rate=2e-3,
     final_learning_rate=1e-5,
 )
-"""Chosen on validation episodes alone. Pushes, 3 % of the data, are learned last: so many epochs."""
+"""Chosen on validation episodes alone. Pushes are 3 % of the data and take many epochs."""
 
 STAGES = (2, 3, 5)
 """The paper's comparison; one stage is the setting without a number."""
