@@ -6,23 +6,24 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nps import cli
 from nps.experiments import EXPERIMENTS, load_task
-from nps.experiments.blocks import PRESETS, BlocksTask, Config
+from nps.experiments.blocks import PRESETS, BlocksTask, Config, pushes
 from nps.experiments.blocks import look as looking
 from nps.experiments.blocks import task as tasks
+from nps.experiments.results import mean_sd
 from nps.models.contrastive import DRAWS
-from nps.models.world_model import Actions
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.loop import Settings, train
 from nps.training.run import Run
 from nps.training.task import Batch
-from nps.worlds.blocks import MODES, Outcome, State, render, step
+from nps.worlds.blocks import MODES, State, render, step
 
 CPU = torch.device("cpu")
 TINY = {
@@ -102,6 +103,16 @@ def test_the_loss_is_that_of_a_plain_loop(negatives):
     [
         {"transition": "snps", "negatives": "episode"},
         {"transition": "gnn", "action": "factored", "negatives": "time-aligned"},
+        {
+            "transition": "pnps",
+            "rules": 2,
+            "action": "numbered",
+            "selection": "linear",
+            "self_context": False,
+            "context_gradient": "update",
+            "context_dropout": 0.35,
+            "null_handicap": 3.0,
+        },
     ],
 )
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, changes):
@@ -165,19 +176,15 @@ def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
     assert "moves_invalid" not in tested
 
 
-def test_the_slot_that_answers_to_a_block(monkeypatch):
-    """Whoever knows the rules changes the slot of the block that moves, and no other."""
-    for module in (tasks, looking):
+def test_the_slot_that_shows_a_block(monkeypatch):
+    """Whoever sees positions has a slot for each block; without rules, no push is told of."""
+    for module in (tasks, pushes):
         monkeypatch.setattr(module, "render", numbers)
-    task, model = task_of(mode="fixed-palette", test_episodes=100), Knows()
-    model.actions = Actions(25, 5, "copied")
-    table = looking.answers(task, model)
-    free = task.sets["test"].outcome[:, 0] == Outcome.FREE
-    assert table.sum() == free.sum() == table.diagonal().sum()
-    assert [block.rows[0][0] for block in looking.look(task, model, None)] == [
-        "block 0",
-        "right",
-    ]
+    monkeypatch.setattr(looking.figures, "available", lambda: False)
+    shown = looking.look(task_of(mode="fixed-palette", test_episodes=100), Knows(), None)
+    assert [block.rows[0][0] for block in shown] == ["block 0", "right"]
+    assert all(row[1 + b] != "0" for b, row in enumerate(shown[0].rows))
+    assert sum(cell != "0" for row in shown[0].rows for cell in row[1:]) == 5
 
 
 def test_the_identity_is_its_own_floor():
@@ -218,19 +225,43 @@ def test_two_steps_through_the_command_line(tmp_path):
         return out.getvalue()
 
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
-    for preset in ("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-slots-nps"):
+    for preset in (
+        "shapes-gnn",
+        "blocks-fixed-nps",
+        "blocks-fixed-nps-2",
+        "blocks-fixed-slots-nps",
+        "blocks-best",
+    ):
         folder = tmp_path / preset / "seed-0"
         call("train", preset, f"--out={folder}", "--epochs=1", *flags)
         call("eval", str(folder))
         assert json.loads((folder / "metrics.jsonl").read_text())["step"] == 2
         _, model = load_task(folder)
         assert not model.training
+        tested = json.loads((folder / "test.json").read_text())
+        assert ("push_context" in tested) == (preset != "shapes-gnn")
         assert "slot 4" in call("inspect", str(folder))
+        drawn = {path.stem for path in (folder / "figures").iterdir()}
+        assert drawn == {"rollouts"} | ({"pushes"} if preset != "shapes-gnn" else set())
+    call("inspect", str(folder), f"--out={tmp_path / 'look.png'}")
+    assert (tmp_path / "look-pushes.png").exists()
+    assert (tmp_path / "look-rollouts.png").exists()
     page = call("table", str(tmp_path))
     assert "| 2D shapes: C-SWM" in page
     assert "| Fixed palette: NPS" in page
     report = EXPERIMENTS["blocks"].write_report(Path(tmp_path))
     assert report.blocks[1].rows[0][2] == "–"  # nothing pushes in C-SWM's shapes
+    assert [row[0] for row in report.blocks[2].rows] == [
+        "Fixed palette, 1 stage",
+        "Fixed palette, 2 stages",
+    ]
+
+
+def test_mean_and_standard_deviation():
+    """Of a sample, as numpy has it with one degree of freedom less."""
+    numbers = [97.1, 98.4, 96.2, 99.9]
+    assert mean_sd(numbers) == f"{np.mean(numbers):.1f} ± {np.std(numbers, ddof=1):.1f}"
+    assert mean_sd([97.14]) == "97.1"
 
 
 @pytest.mark.parametrize(
@@ -245,6 +276,10 @@ def test_two_steps_through_the_command_line(tmp_path):
             "extractor: got 'huge', expected one of small, medium, large, slot",
         ),
         ({"negatives": "none"}, "negatives: got 'none', expected one of batch"),
+        ({"temperature": 0.0}, "temperature: got 0, expected"),
+        ({"context_dropout": 1.0}, "context_dropout: got 1, expected"),
+        ({"context_gradient": "rule"}, "context_gradient: got 'rule', expected one of slot"),
+        ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
     ],
 )
 def test_impossible_configs(changes, message):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nps.metrics.ranking import (
     Ranks,
     hits_and_mrr,
+    nearest,
     nearest_outcome,
     ranks,
     ranks_among,
@@ -254,6 +255,21 @@ def test_bad_input_is_told_in_one_line(message):
         WRONG[message]()
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("chunk", [1, 10, 2**20])
+def test_the_nearest_of_a_pool_is_that_of_a_loop(chunk):
+    predicted, pool = torch.randn(7, 2, 3), torch.randn(9, 2, 3).repeat(2, 1, 1)
+    expected = []
+    for one in predicted:
+        distances = [distance(one, other) for other in pool]
+        expected.append(distances.index(min(distances)))  # the first of equals
+    assert nearest(predicted, pool, chunk=chunk).tolist() == expected
+
+
+def test_a_pool_of_another_shape():
+    with pytest.raises(ValueError, match=r"pool: got shape \(9, 3\), expected \(P, ...\)"):
+        nearest(torch.randn(7, 2, 3), torch.randn(9, 3))
 
 
 @pytest.mark.gpu

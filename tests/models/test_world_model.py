@@ -53,11 +53,31 @@ def test_copied_and_factored_actions():
         [[1, 0], [0, 0], [0, 0]],
         [[0, 0], [1, 0], [0, 0]],
     ]
-    with pytest.raises(ValueError, match="count: got 7 actions, expected as many for each of 3"):
-        Actions(7, M, "factored")
+    numbered = Actions(COUNT, M, "numbered")
+    assert (numbered.dim, numbered.numbers, factored.numbers) == (5, 3, 0)
+    action = torch.tensor([[5, 0], [2, 2]])
+    assert torch.equal(numbered(action)[..., :2], factored(action))
+    assert torch.equal(numbered(action)[..., 2:], torch.eye(M).expand(2, 2, M, M))
+    for encoding in ("factored", "numbered"):
+        with pytest.raises(ValueError, match="count: got 7 actions, expected as many for each"):
+            Actions(7, M, encoding)
 
 
-@pytest.mark.parametrize("encoding", ["copied", "factored"])
+@pytest.mark.parametrize("kind", ["snps", "pnps"])
+def test_rules_see_the_numbers_of_slots_and_selection_does_not(kind):
+    """Slots that are equal but for their numbers have equal scores, and change differently."""
+    model = model_of(kind, encoding="numbered", numbers=M, null_handicap=1e6, rules=2).eval()
+    slots, action = torch.randn(1, 1, D).expand(1, M, D), torch.tensor([5])
+    new, trace = model.traced(slots, action)
+    first, second, told = trace.rule_scores[0, 0]
+    torch.testing.assert_close(first, second)
+    assert not torch.allclose(first, told)
+    if kind == "pnps":
+        assert trace.rule[0, 0, 0] == trace.rule[0, 0, 1]
+        assert not torch.allclose(new[0, 0], new[0, 1])
+
+
+@pytest.mark.parametrize("encoding", ["copied", "factored", "numbered"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_roll_outs_are_repeated_predictions(kind, encoding):
     model = model_of(kind, encoding=encoding, selection="mlp").eval()
@@ -94,6 +114,32 @@ def test_the_action_chooses_the_primary_slot_unless_it_cancels():
     assert seen["linear"] == 0
     assert seen["mlp"] > 0
     assert seen["per-slot"] > 0
+
+
+@pytest.mark.parametrize("selection", ["linear", "mlp", "per-slot"])
+@pytest.mark.parametrize("kind", ["snps", "pnps"])
+def test_the_trace_is_that_of_the_layer(kind, selection):
+    options = {"rules": 3, "stages": 2, "self_context": False, "selection": selection}
+    model = model_of(kind, **options).eval()
+    slots, action = model.encode(images_of(5)), torch.randint(COUNT, (5,))
+    new, trace = model.traced(slots, action)
+    assert torch.equal(new, model.predict(slots, action))
+    transition = model.transition
+    together = torch.cat([slots, model.actions(action)], -1)
+    changed, own = transition.layer(together, selection=transition.features, return_trace=True)
+    assert torch.equal(new, changed[..., :D])
+    for part, theirs in zip(trace, own, strict=True):
+        assert torch.equal(part, theirs)
+    assert trace.rule.shape == (5, 2, M)
+    assert (trace.context != torch.arange(M)).all()
+    still = ~trace.fired.any(1)
+    assert torch.equal(new[still], slots[still])
+
+
+def test_what_has_no_rules_leaves_no_trace():
+    model = model_of("gnn")
+    with pytest.raises(ValueError, match="transition: got GNNTransition, expected one of rules"):
+        model.traced(torch.zeros(1, M, D), torch.zeros(1, dtype=torch.long))
 
 
 def test_per_slot_is_a_matrix_for_each_position():
@@ -173,5 +219,5 @@ def test_bad_input():
         make_transition("rnn", D, 2, slots=M)
     with pytest.raises(ValueError, match="selection: got 'deep', expected one of linear"):
         make_transition("snps", D, 2, slots=M, selection="deep")
-    with pytest.raises(ValueError, match="encoding: got 'one', expected one of copied, factored"):
+    with pytest.raises(ValueError, match="encoding: got 'one', expected one of copied"):
         Actions(4, 2, "one")

@@ -11,6 +11,8 @@ Noise is a tensor (*lead, K, U) of uniform numbers. Row k belongs to stage k and
 - Algorithm 2: for each slot, one for the rules' side and one for the null rule's side; then for
   each slot, for each rule, one; then for each slot, for each slot as its context, one; with
   dropout, then for each slot, for each rule, one.
+
+With dropout of contexts, last one more for each score of a context.
 """
 
 import math
@@ -110,7 +112,7 @@ def sequential_stage(
     k = [project(layer.select.key, layer.rules.embedding[i]) for i in range(n)]
     q = [project(layer.select.query, seen[j]) for j in range(m)]
     scores = [[dot(q[j], k[i]) for i in range(n)] for j in range(m)]
-    kept = drop(layer, scores, row)
+    kept = drop(scores, row, layer.dropout)
     flat = choose(
         [kept[j][i] for j in range(m) for i in range(n)],
         [alive[j] and enabled[i] for j in range(m) for i in range(n)],
@@ -127,10 +129,11 @@ def sequential_stage(
     k = [project(layer.bind.key, seen[j]) for j in range(m)]
     context_scores = [dot(q_p, k[j]) for j in range(m)]
     may = [p >= 0 and alive[j] and (layer.self_context or j != p) for j in range(m)]
-    context = choose(context_scores, may, context_noise, layer.temperature)
+    (kept,) = drop([context_scores], row, layer.context_dropout)
+    context = choose(kept, may, context_noise, layer.temperature)
 
     # Step 4: the rule changes the primary slot.
-    update = act(layer.rules, rule, mix(primary, slots), mix(context, slots))
+    update = act_in(layer, rule, mix(primary, slots), context, slots)
     nothing = [torch.zeros_like(s) for s in context_scores]
     return Stage(
         [slots[j] + primary[j] * update for j in range(m)],
@@ -161,7 +164,7 @@ def parallel_stage(
     primary = []
     for j in range(m):
         k_j = project(layer.slot_key, seen[j])
-        bids = [dot(r_a, k_j), dot(layer.null_rule, k_j)]
+        bids = [dot(r_a, k_j), dot(layer.null_rule, k_j) - layer.null_handicap]
         won, _ = choose(bids, [True, True], bid_noise[j], layer.temperature)
         primary.append(won if alive[j] and any(enabled) else torch.zeros_like(won))
 
@@ -169,19 +172,21 @@ def parallel_stage(
     k = [project(layer.select.key, rules.embedding[i]) for i in range(n)]
     q = [project(layer.select.query, seen[j]) for j in range(m)]
     scores = [[dot(q[j], k[i]) for i in range(n)] for j in range(m)]
-    kept = drop(layer, scores, row)
+    kept = drop(scores, row, layer.dropout)
 
     # Steps 4 and 5: a context for each, and all changes at once.
     q = [project(layer.bind.query, seen[j]) for j in range(m)]
     k = [project(layer.bind.key, seen[j]) for j in range(m)]
+    all_scores = [[dot(q[j], k[i]) for i in range(m)] for j in range(m)]
+    kept_scores = drop(all_scores, row, layer.context_dropout)
     new, fired, contexts, context_scores = [], [], [], []
     for j in range(m):
         may = [alive[j] and e for e in enabled]
         rule = choose(kept[j], may, rule_noise[j], layer.temperature)
-        scores_j = [dot(q[j], k[i]) for i in range(m)]
+        scores_j = all_scores[j]
         may = [alive[i] and (layer.self_context or i != j) for i in range(m)]
-        context = choose(scores_j, may, context_noise[j], layer.temperature)
-        update = act(rules, rule, slots[j], mix(context, slots))
+        context = choose(kept_scores[j], may, context_noise[j], layer.temperature)
+        update = act_in(layer, rule, slots[j], context, slots)
         new.append(slots[j] + primary[j] * update)
         fires = primary[j].item() > 0.5
         fired.append(winner(rule) if fires else -1)
@@ -226,11 +231,8 @@ def winner(one_hot: list[Tensor]) -> int:
     return ones[0] if ones else -1
 
 
-def drop(
-    layer: nn.Module, scores: list[list[Tensor]], row: Iterator[float] | None
-) -> list[list[Tensor]]:
+def drop(scores: list[list[Tensor]], row: Iterator[float] | None, p: float) -> list[list[Tensor]]:
     """Dropout of scores: zero with probability p, divided by 1 - p otherwise; training only."""
-    p = layer.dropout
     if row is None or p == 0:
         return scores
     return [
@@ -259,6 +261,19 @@ def act(rules: nn.Module, rule: list[Tensor], primary: Tensor, context: Tensor) 
         hidden = hidden * (hidden > 0)
         outputs.append(hidden @ rules.weight_out[i] + rules.bias_out[i])
     return mix(rule, outputs)
+
+
+def act_in(
+    layer: nn.Module,
+    rule: list[Tensor],
+    primary: Tensor,
+    context: list[Tensor],
+    slots: list[Tensor],
+) -> Tensor:
+    """The rule in the mixed context, or the mix of what it does in each context."""
+    if layer.context_gradient == "slot" or winner(context) < 0:
+        return act(layer.rules, rule, primary, mix(context, slots))
+    return mix(context, [act(layer.rules, rule, primary, slot) for slot in slots])
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:

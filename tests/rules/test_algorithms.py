@@ -117,6 +117,10 @@ def test_equals_loops(kind, stages, dropout, training):
         {"query": "mlp", "context_query": "linear"},
         {"self_context": False},
         {"query": "mlp", "self_context": False, "dropout": 0.35},
+        {"context_gradient": "update"},
+        {"context_dropout": 0.5},
+        {"context_dropout": 0.3, "dropout": 0.35, "self_context": False},
+        {"context_gradient": "update", "self_context": False, "query": "mlp"},
         {"temperature": 0.3},
         {"temperature": 7.0},
     ],
@@ -126,6 +130,25 @@ def test_equals_loops(kind, stages, dropout, training):
 def test_equals_loops_with_options(kind, options, training):
     layer = make(kind, stages=2, **options)
     assert_equals_loops(layer, torch.randn(2, 3, 3, dtype=torch.float64), training)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("handicap", [0.7, 1e6])
+def test_equals_loops_with_a_handicap_of_the_null_rule(handicap, training):
+    layer = make(KINDS[1], stages=2, null_handicap=handicap)
+    slots = torch.randn(5, 3, 3, dtype=torch.float64)
+    assert_equals_loops(layer, slots, training)
+    _, trace = layer(slots, return_trace=True)
+    assert trace.fired.all() == (handicap == 1e6)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("self_context", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_contexts_that_learn_from_updates_equal_loops_with_masks(kind, self_context, training):
+    layer = make(kind, stages=2, self_context=self_context, context_gradient="update")
+    slots = torch.randn(4, 3, 3, dtype=torch.float64)
+    assert_equals_loops(layer, slots, training, slot_mask=random_mask(4, 3))
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])

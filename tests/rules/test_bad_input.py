@@ -33,6 +33,8 @@ NOT_SIZES = [0, -1, 2.0, 1.5, True, "8"]
 NOT_NUMBERS = [NAN, True, "1", None]
 WRONG = [
     *[("slot_dim", v) for v in [*NOT_SIZES, None, torch.ones(2, 2)]],  # its repr has two lines
+    *[("context_dropout", v) for v in [*NOT_NUMBERS, -0.1, 1.0]],
+    *[("context_gradient", v) for v in ["rule", None, 1]],
     *[("num_rules", v) for v in [*NOT_SIZES, None]],
     *[("stages", v) for v in [*NOT_SIZES, None]],
     *[("rule_dim", v) for v in [*NOT_SIZES, None]],

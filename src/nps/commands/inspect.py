@@ -27,7 +27,7 @@ from nps.flags import parse
 @dataclass(frozen=True, kw_only=True)
 class InspectArgs:
     out: Path | None = None
-    """Where the picture goes, a PNG (default: RUN/figures/NAME.png)."""
+    """Where the picture goes, a PNG (default: RUN/figures/NAME.png); of several each has -NAME."""
     which: Literal["best", "last"] = "best"
     """The model with the best validation score, or the last one."""
     device: Device = "cpu"
@@ -73,6 +73,8 @@ def inspect(args: Sequence[str]) -> None:
     Report(title, [block for block in blocks if block not in pictures]).show(Console())
     for picture in pictures:
         path = out or run.figures / f"{picture.name}.png"
+        if out is not None and len(pictures) > 1:
+            path = out.with_stem(f"{out.stem}-{picture.name}")
         _write(path, picture.png)
         print(f"{picture.caption}: {path}")
 

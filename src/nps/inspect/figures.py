@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,6 +107,33 @@ def error_over_length(
     axis.set_ylabel("MSE")
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
+    return png(figure)
+
+
+def means_over(
+    panels: Mapping[str, Mapping[str, Mapping[int, Float[ndarray, "S"]]]], x: str, y: str
+) -> bytes:
+    """Means over seeds with their standard deviation, panels beside each other.
+
+    Args:
+        panels: name -> line -> place on the x axis -> numbers of S seeds.
+        x, y: what the axes show.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2 * len(panels), 3.4), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axis, (name, lines) in zip(axes, panels.items(), strict=True):
+        for line, points in lines.items():
+            means = [numbers.mean() for numbers in points.values()]
+            bars = [numbers.std(ddof=min(1, len(numbers) - 1)) for numbers in points.values()]
+            axis.errorbar(list(points), means, bars, marker="o", capsize=3, label=line)
+            axis.set_xticks(list(points))
+        axis.set_title(name)
+        axis.set_xlabel(x)
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel(y)
+    axes[0].legend(fontsize=8)
     return png(figure)
 
 

@@ -129,6 +129,29 @@ def nearest_outcome(
     return ranks_among(predicted, outcomes, right, state=state).strict == 1
 
 
+@torch.no_grad()
+def nearest(
+    predicted: Float[Tensor, "E ..."], pool: Float[Tensor, "P ..."], *, chunk: int = 2**22
+) -> Int[Tensor, "E"]:
+    """Which of the pool is nearest to each prediction; the first of several.
+
+    Args:
+        predicted: slots (E, K, D), or any other shape behind E.
+        pool: P states in the same shape.
+        chunk: how many distances are held at a time.
+    """
+    if predicted.shape[1:] != pool.shape[1:]:
+        raise ValueError(
+            f"pool: got shape {tuple(pool.shape)}, expected (P, ...) as predicted, "
+            f"{tuple(predicted.shape)}"
+        )
+    rows, columns = _coordinates("predicted", predicted), _coordinates("pool", pool)
+    step = max(1, chunk // len(pool))
+    parts = rows.split(step, 1)
+    found = [_distances(some[..., None], columns[:, None]).argmin(-1) for some in parts]
+    return torch.cat(found)
+
+
 def share_by_kind(
     hit: Bool[Tensor, "E"], kind: Int[Tensor, "E"], names: Sequence[str]
 ) -> dict[str, float]:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from nps.interactions import GNN, TransformerLayer
-from nps.rules import ParallelNPS, RuleLayer, SequentialNPS
+from nps.rules import ParallelNPS, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
+from nps.rules.layer import ContextGradient
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -59,7 +61,7 @@ class RuleTransition(Transition):
         features: from the vectors to what selection sees, if not the vectors themselves.
     """
 
-    def __init__(self, layer: RuleLayer, slot_dim: int, features: PerSlot | None = None) -> None:
+    def __init__(self, layer: RuleLayer, slot_dim: int, features: nn.Module | None = None) -> None:
         super().__init__()
         self.layer, self.slot_dim, self.features = layer, slot_dim, features
 
@@ -72,13 +74,33 @@ class RuleTransition(Transition):
         action: Float[Tensor, "*batch M A"],
         noise: Float[Tensor, "*batch noise"] | None = None,
     ) -> Float[Tensor, "*batch M D"]:
-        if not self.training:
-            noise = None
-        elif noise is not None:
-            noise = noise.unflatten(-1, self.layer.noise_shape(slots=slots.shape[-2]))
-        together = torch.cat([slots, action], -1)
-        new: Tensor = self.layer(together, selection=self.features, noise=noise)
+        new: Tensor = self.layer(
+            torch.cat([slots, action], -1),
+            selection=self.features,
+            noise=self._noise(noise, slots.shape[-2]),
+        )
         return new[..., : self.slot_dim]
+
+    def traced(
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        action: Float[Tensor, "*batch M A"],
+        noise: Float[Tensor, "*batch noise"] | None = None,
+    ) -> tuple[Float[Tensor, "*batch M D"], Trace]:
+        """The new slots, and which rules changed them with which contexts."""
+        new, trace = self.layer(
+            torch.cat([slots, action], -1),
+            selection=self.features,
+            noise=self._noise(noise, slots.shape[-2]),
+            return_trace=True,
+        )
+        return new[..., : self.slot_dim], trace
+
+    def _noise(self, noise: Tensor | None, slots: int) -> Tensor | None:
+        if noise is None or not self.training:
+            return None
+        shaped: Tensor = noise.unflatten(-1, self.layer.noise_shape(slots=slots))
+        return shaped
 
 
 class PerSlot(nn.Module):
@@ -92,7 +114,21 @@ class PerSlot(nn.Module):
         self.weight = nn.Parameter(torch.randn(slots, size_in, size_out) / math.sqrt(size_in))
 
     def forward(self, slots: Float[Tensor, "*batch M F"]) -> Float[Tensor, "*batch M out"]:
-        return (slots.unsqueeze(-2) @ self.weight).squeeze(-2)
+        return torch.einsum("...mf,mfo->...mo", slots, self.weight)
+
+
+class Leading(nn.Module):
+    """The first numbers of each slot's vector.
+
+    Shapes: (..., M, F) -> (..., M, size).
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, slots: Float[Tensor, "*batch M F"]) -> Float[Tensor, "*batch M size"]:
+        return slots[..., : self.size]
 
 
 class GNNTransition(Transition):
@@ -160,6 +196,7 @@ def make_transition(
     action_dim: int,
     *,
     slots: int,
+    numbers: int = 0,
     hidden_dim: int = 512,
     rules: int = 1,
     stages: int = 1,
@@ -167,6 +204,11 @@ def make_transition(
     key_dim: int = 32,
     rule_hidden_dim: int = 128,
     selection: Selection = "linear",
+    temperature: float = 1.0,
+    self_context: bool = True,
+    context_gradient: ContextGradient = "slot",
+    context_dropout: float = 0.0,
+    null_handicap: float = 0.0,
 ) -> Transition:
     """Build any of the transitions.
 
@@ -175,30 +217,47 @@ def make_transition(
         slot_dim: D.
         action_dim: A, size of the action that each slot is given.
         slots: M; for selection "per-slot" alone.
+        numbers: how many of A, the last ones, tell a slot its number: rules see them, selection
+            does not, so that what it learns of one slot holds for all.
         hidden_dim: width of the dense ones.
         rules, stages, rule_dim, key_dim: N, K and sizes of the rule layers.
         rule_hidden_dim: hidden units of a rule's MLP.
         selection: how rule layers see the slots: "linear" is the paper's; with one rule and an
             action copied to every slot it cannot see the action, "mlp" and "per-slot" can.
+        temperature: of the softmax that gives the choices their gradient.
+        self_context: may a slot be its own context?
+        context_gradient, context_dropout: how contexts are learned, see `SequentialNPS`.
+        null_handicap: taken off the null rule's bids in parallel NPS.
     """
     require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
-    require_choice("selection", selection, ("linear", "mlp", "per-slot"))
+    require_choice("selection", selection, get_args(Selection))
     require_int("slots", slots, at_least=1)
     if kind == "identity":
         return Identity()
     if kind in DENSE:
         return DENSE[kind](slot_dim, action_dim, hidden_dim)
-    size, features = slot_dim + action_dim, None
-    if selection == "per-slot":  # wide enough for W^q and both matrices of binding to differ
-        features = PerSlot(slots, size, 3 * key_dim)
-    layer = (SequentialNPS if kind == "snps" else ParallelNPS)(
+    size = slot_dim + action_dim
+    features: nn.Module | None = None
+    seen: int | None = None
+    if selection == "per-slot":
+        seen = 3 * key_dim  # wide enough for W^q and both matrices of binding to differ
+        features = PerSlot(slots, size, seen)
+    elif numbers:
+        seen = size - numbers
+        features = Leading(seen)
+    parallel = partial(ParallelNPS, null_handicap=null_handicap)
+    layer = (SequentialNPS if kind == "snps" else parallel)(
         size,
         rules,
         stages=stages,
         rule_dim=rule_dim,
         key_dim=key_dim,
         hidden_dim=rule_hidden_dim,
-        selection_dim=None if features is None else 3 * key_dim,
+        selection_dim=seen,
         query="mlp" if selection == "mlp" else "linear",
+        temperature=temperature,
+        self_context=self_context,
+        context_gradient=context_gradient,
+        context_dropout=context_dropout,
     )
     return RuleTransition(layer, slot_dim, features)

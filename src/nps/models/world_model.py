@@ -6,19 +6,20 @@ the change of each slot for an action. Nothing is decoded; `contrastive.py` has 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from nps.models.transitions import Transition
+from nps.models.transitions import RuleTransition, Transition
+from nps.rules import Trace
 from nps.rules.check import require_choice, require_int
 from nps.rules.projection import exact
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
-ActionEncoding = Literal["copied", "factored"]
+ActionEncoding = Literal["copied", "factored", "numbered"]
 
 
 class Actions(nn.Module):
@@ -26,27 +27,34 @@ class Actions(nn.Module):
 
     `"copied"`: every slot is told the action, one-hot (the paper; C-SWM on Atari). `"factored"`:
     an action is object * directions + direction, and only the slot of that number is told the
-    direction, the others get zeros (C-SWM on blocks): slot m must become object m.
+    direction, the others get zeros (C-SWM on blocks): slot m must become object m. `"numbered"`:
+    factored, and behind it the slot's own number, one-hot, always: all slots are encoded alike, so
+    that two of them may look the same though one is the heavier block.
 
-    Shapes: (...,) -> (..., M, A), where A is `dim`.
+    Shapes: (...,) -> (..., M, A), where A is `dim`, the last `numbers` of it the slot's number.
     """
 
     def __init__(self, count: int, slots: int, encoding: ActionEncoding) -> None:
         super().__init__()
         require_int("count", count, at_least=1)
         require_int("slots", slots, at_least=1)
-        require_choice("encoding", encoding, ("copied", "factored"))
-        if encoding == "factored" and count % slots:
+        require_choice("encoding", encoding, get_args(ActionEncoding))
+        if encoding != "copied" and count % slots:
             raise ValueError(f"count: got {count} actions, expected as many for each of {slots}")
         self.count, self.slots, self.encoding = count, slots, encoding
-        self.dim = count if encoding == "copied" else count // slots
+        self.numbers = slots if encoding == "numbered" else 0
+        self.dim = count if encoding == "copied" else count // slots + self.numbers
 
     def forward(self, action: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch M A"]:
         every = torch.arange(self.count, device=action.device)
         told = (action.unsqueeze(-1) == every).float()
+        if self.encoding == "copied":
+            return told.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
+        own = told.view(*action.shape, self.slots, -1)
         if self.encoding == "factored":
-            return told.view(*action.shape, self.slots, self.dim)
-        return told.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
+            return own
+        number = torch.eye(self.slots, device=action.device)
+        return torch.cat([own, number.expand(*action.shape, -1, -1)], -1)
 
 
 class ContinuousActions(nn.Module):
@@ -59,7 +67,7 @@ class ContinuousActions(nn.Module):
         super().__init__()
         require_int("dim", dim, at_least=1)
         require_int("slots", slots, at_least=1)
-        self.dim, self.slots = dim, slots
+        self.dim, self.slots, self.numbers = dim, slots, 0
 
     def forward(self, action: Float[Tensor, "*batch A"]) -> Float[Tensor, "*batch M A"]:
         return action.unsqueeze(-2).expand(*action.shape[:-1], self.slots, self.dim)
@@ -100,6 +108,15 @@ class WorldModel(nn.Module):
         """The slots after an action."""
         new: Tensor = self.transition(slots, self.actions(action).to(slots.dtype), noise)
         return new
+
+    def traced(
+        self, slots: Float[Tensor, "B M D"], action: Int[Tensor, "B"]
+    ) -> tuple[Float[Tensor, "B M D"], Trace]:
+        """The slots after an action, and which rules changed them with which contexts."""
+        if not isinstance(self.transition, RuleTransition):
+            kind = type(self.transition).__name__
+            raise ValueError(f"transition: got {kind}, expected one of rules, which leaves a trace")
+        return self.transition.traced(slots, self.actions(action).to(slots.dtype))
 
     def rollout(
         self,

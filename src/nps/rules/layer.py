@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from nps.rules.gumbel import MIN_TEMPERATURE, gumbel, hard_choice
 from nps.rules.projection import Query, exact
 from nps.rules.ruleset import RuleSet
 from nps.rules.select import Select, drop_scores
-from nps.rules.stage import Choices, behind
+from nps.rules.stage import Choices, behind, pick
 from nps.rules.trace import Trace
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Selection = Tensor | Callable[[Tensor], Tensor]
 Noise = Tensor | torch.Generator
+ContextGradient = Literal["slot", "update"]
 
 
 class StageNoise(NamedTuple):
@@ -43,6 +44,7 @@ class StageNoise(NamedTuple):
 
     choices: Sequence[Tensor | None]
     drop: Float[Tensor, "*batch M N"] | None
+    drop_context: Float[Tensor, "*batch P M"] | None
 
 
 class RuleLayer(nn.Module, ABC):
@@ -63,9 +65,11 @@ class RuleLayer(nn.Module, ABC):
         temperature: float = 1.0,
         selection_dim: int | None = None,
         dropout: float = 0.0,
+        context_dropout: float = 0.0,
         query: Query = "linear",
         context_query: Query | None = None,
         self_context: bool = True,
+        context_gradient: ContextGradient = "slot",
         rules: RuleSet | None = None,
     ) -> None:
         super().__init__()
@@ -75,6 +79,7 @@ class RuleLayer(nn.Module, ABC):
         require_int("key_dim", key_dim, at_least=1)
         require_number("temperature", temperature, MIN_TEMPERATURE, float("inf"), open_top=True)
         require_number("dropout", dropout, 0.0, 1.0, open_top=True)
+        require_number("context_dropout", context_dropout, 0.0, 1.0, open_top=True)
         require_choice("query", query, ("linear", "mlp"))
         context_query = query if context_query is None else context_query
         require_choice("context_query", context_query, ("linear", "mlp"))
@@ -82,6 +87,7 @@ class RuleLayer(nn.Module, ABC):
             selection_dim = slot_dim
         require_int("selection_dim", selection_dim, at_least=1)
         require_type("self_context", self_context, bool, "True or False")
+        require_choice("context_gradient", context_gradient, get_args(ContextGradient))
         if rules is None:
             rules = MLPRules(num_rules, slot_dim, rule_dim=rule_dim, hidden_dim=hidden_dim)
         require_type("rules", rules, RuleSet, "a rule set such as ConvRules")
@@ -96,7 +102,9 @@ class RuleLayer(nn.Module, ABC):
         # A schedule may put a tensor on the device in place of these two; nothing looks at them.
         self.temperature: float | Tensor = temperature
         self.dropout: float | Tensor = dropout
+        self.context_dropout = context_dropout
         self.self_context = self_context
+        self.context_gradient = context_gradient
         self.rules = rules
         self.linear = query == context_query == "linear"
         self._make_selection(key_dim, query, context_query)
@@ -179,6 +187,8 @@ class RuleLayer(nn.Module, ABC):
         """Is this the common case, for which a stage is one function?"""
         if self.algorithm is None or not self.linear or type(self.rules) is not MLPRules:
             return False
+        if self.context_gradient != "slot" or self.context_dropout:
+            return False
         if not self.rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
             return False
         weights = self.rules.embedding, self.rules.weight_in, self.select.query.out.weight
@@ -207,11 +217,11 @@ class RuleLayer(nn.Module, ABC):
         """Shapes of one stage's choices, in the order the stage makes them."""
 
     def _noise_sizes(self, m: int) -> list[int]:
-        """How many uniform numbers each choice of a stage takes, and last its dropout."""
+        """How many uniform numbers each choice of a stage takes, and last its two dropouts."""
         # A dropout that a schedule moves lies on the device: it is there, whatever its value.
         drops = isinstance(self.dropout, Tensor) or self.dropout > 0
         sizes = [torch.Size(shape).numel() for shape in self._choices(m)]
-        return [*sizes, m * len(self.rules) if drops else 0]
+        return [*sizes, m * len(self.rules) if drops else 0, sizes[-1] * bool(self.context_dropout)]
 
     def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
         """Shape of the uniform numbers that one training call on (..., slots, D) uses."""
@@ -233,20 +243,28 @@ class RuleLayer(nn.Module, ABC):
         """What each stage takes of the call's numbers. All become Gumbel noise at once."""
         shapes = self._choices(m)
         if uniform is None:
-            return [StageNoise([None] * len(shapes), None)] * self.stages
-        *sizes, dropped = self._noise_sizes(m)
-        for_choices, for_dropout = uniform.split([sum(sizes), dropped], -1)
+            return [StageNoise([None] * len(shapes), None, None)] * self.stages
+        *sizes, rules, contexts = self._noise_sizes(m)
+        for_choices, for_rules, for_contexts = uniform.split([sum(sizes), rules, contexts], -1)
         draws = []
-        for noise, drop in zip(gumbel(for_choices).unbind(-2), for_dropout.unbind(-2), strict=True):
+        stages = (x.unbind(-2) for x in (gumbel(for_choices), for_rules, for_contexts))
+        for noise, drop, drop_context in zip(*stages, strict=True):
             parts = zip(noise.split(sizes, -1), shapes, strict=True)
             choices = [part.unflatten(-1, shape) for part, shape in parts]
-            draws.append(StageNoise(choices, drop.unflatten(-1, (m, -1)) if dropped else None))
+            of_rules = drop.unflatten(-1, (m, -1)) if rules else None
+            of_contexts = drop_context.unflatten(-1, shapes[-1]) if contexts else None
+            draws.append(StageNoise(choices, of_rules, of_contexts))
         return draws
 
     # -- steps shared by both algorithms ------------------------------------------------------
 
     def _drop(self, scores: Float[Tensor, "*batch M N"], uniform: Tensor | None) -> Tensor:
         return scores if uniform is None else drop_scores(scores, uniform, self.dropout)
+
+    def _drop_context(
+        self, scores: Float[Tensor, "*batch P M"], uniform: Tensor | None
+    ) -> Float[Tensor, "*batch P M"]:
+        return scores if uniform is None else drop_scores(scores, uniform, self.context_dropout)
 
     def _choose(
         self,
@@ -272,6 +290,26 @@ class RuleLayer(nn.Module, ABC):
             return None if slot_mask is None else slot_mask.unsqueeze(-2)
         others = ~torch.eye(m, dtype=torch.bool, device=device)
         return others if slot_mask is None else others & slot_mask.unsqueeze(-2)
+
+    def _act_in(
+        self,
+        primary: Float[Tensor, "*batch P *slot"],
+        context: Float[Tensor, "*batch P M"],
+        slots: Float[Tensor, "*batch M *slot"],
+        rule: Float[Tensor, "*batch P N"],
+    ) -> Float[Tensor, "*batch P *slot"]:
+        """The rules' updates in the chosen contexts; what the choice learns from differs."""
+        events = self.rules.event_dims
+        if self.context_gradient == "slot" or not torch.is_grad_enabled():
+            return self._act(primary, pick(context, slots, events), rule)
+        update = self._act(primary, pick(context.detach(), slots, events), rule)
+        own, other = primary.unsqueeze(-1 - events), slots.unsqueeze(-2 - events)
+        pairs = torch.broadcast_shapes(own.shape, other.shape)
+        rules = rule.unsqueeze(-2).expand(*context.shape, rule.shape[-1])
+        each = self._act(own.expand(pairs), other.expand(pairs), rules).detach()
+        # Zero, but for its gradient: that of the sum of each context's update.
+        weight = behind(context - context.detach(), events).to(each.dtype)
+        return update + (weight * each).sum(-1 - events)
 
     def _act(self, primary: Tensor, context: Tensor, rule: Tensor) -> Tensor:
         """Run the rule set on any number of leading dimensions, in the slots' own type."""

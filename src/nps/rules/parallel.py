@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from nps.rules import fused
+from nps.rules.check import require_number
 from nps.rules.layer import RuleLayer, StageNoise
 from nps.rules.projection import Projection, Query, match, project
-from nps.rules.stage import Choices, pick, residual
+from nps.rules.stage import Choices, residual
+
+MOST_HANDICAP = 1e6
+"""With as much, no bid of the null rule wins."""
 
 
 class ParallelNPS(RuleLayer):
@@ -40,11 +46,24 @@ class ParallelNPS(RuleLayer):
     with no share: surgery on one rule leaves the set P alone.
 
     Args: as for `SequentialNPS`. `query="mlp"` holds for the choice of primary slots as well.
+        null_handicap: taken off the null rule's bids (paper: 0). Where a rule's first, random
+            changes do harm, the null rule wins most slots before the rules have learned what to do
+            with them, and a slot that no rule changes teaches them nothing.
 
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
     algorithm = fused.parallel
+
+    def __init__(
+        self, slot_dim: int, num_rules: int, *, null_handicap: float = 0.0, **options: Any
+    ) -> None:
+        require_number("null_handicap", null_handicap, 0.0, MOST_HANDICAP, open_top=False)
+        super().__init__(slot_dim, num_rules, **options)
+        self.null_handicap = null_handicap
+
+    def _fuses(self, slots: Tensor) -> bool:
+        return self.null_handicap == 0 and super()._fuses(slots)
 
     def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
         super()._make_selection(key_dim, query, context_query)
@@ -77,7 +96,10 @@ class ParallelNPS(RuleLayer):
 
         # Step 2: the slots that the rules, jointly, win from the null rule.
         bidders = torch.stack([self.rules.joint_key(), self.null_rule.to(embedding.dtype)])
-        won = self._choose(match(slot_keys, bidders), None, bid_noise)[..., 0]
+        bids = match(slot_keys, bidders)
+        if self.null_handicap:
+            bids = torch.stack([bids[..., 0], bids[..., 1] - self.null_handicap], -1)
+        won = self._choose(bids, None, bid_noise)[..., 0]
 
         # Step 3: a rule for each of them.
         scores = match(queries, self.select.key(embedding))
@@ -89,11 +111,12 @@ class ParallelNPS(RuleLayer):
         # Step 4: a context for each of them.
         context_scores = match(context_queries, context_keys)
         allowed = self._context_allowed(slot_mask, features.shape[-2], slots.device)
-        context = self._choose(context_scores, allowed, context_noise)
+        kept = self._drop_context(context_scores, noise.drop_context)
+        context = self._choose(kept, allowed, context_noise)
 
         # Step 5: all at once.
         # Slots of the null rule need no update, unless for the gradient to `primary`.
         fired = rule if torch.is_grad_enabled() else rule * primary.unsqueeze(-1)
-        update = self._act(slots, pick(context, slots, events), fired)
+        update = self._act_in(slots, context, slots, fired)
         slots = residual(slots, primary, update, events)
         return slots, Choices(primary, rule, context, scores, context_scores)

@@ -53,12 +53,19 @@ class SequentialNPS(RuleLayer):
         selection_dim: size of the features selection sees, where they are not the slots.
         dropout: probability that a rule score is set to zero in training (paper: 0.35 on
             coordinate arithmetic). It keeps rules in play that an early winner would starve.
+        context_dropout: the same for the scores of contexts (paper: 0).
         query: `"linear"` as in the paper, or `"mlp"`: a small network, needed where no linear
             score can tell the slots apart (one rule and an action copied to every slot: the
             action's term is equal for all slots and cancels).
         context_query: the same for the choice of the context; default: as `query`.
         self_context: may a slot be its own context? The paper does not exclude it. With False and
             no other slot to look at, the context is zero and the trace says -1.
+        context_gradient: what the choice of a context learns from. `"slot"` as in the paper: the
+            chosen slot is a weighted sum of all, and the gradient is that of the rule's input. A
+            rule that does nothing in the wrong context then learns nothing of the right one.
+            `"update"`: the rule acts in every context, the update is the weighted sum, and the
+            gradient knows what each context would have done. The values are the same; training
+            computes M times as many updates.
         rules: another rule set, e.g. `ConvRules`; `rule_dim` and `hidden_dim` are then its own.
 
     Shapes: slots (..., M, D) -> (..., M, D).
@@ -83,7 +90,7 @@ class SequentialNPS(RuleLayer):
         # Step 4: the chosen rule reads both slots and changes the primary slot alone.
         at_primary = primary.unsqueeze(-2)
         acting = own if features is slots else pick(at_primary, slots, events)
-        update = self._act(acting, pick(context, slots, events), rule.unsqueeze(-2))
+        update = self._act_in(acting, context, slots, rule.unsqueeze(-2))
         slots = residual(slots, primary, update, events)
         return slots, Choices(primary, rule.unsqueeze(-2), context, *scores)
 
@@ -116,5 +123,6 @@ class SequentialNPS(RuleLayer):
         allowed = self._context_allowed(slot_mask, m, features.device)
         if allowed is not None:  # the primary slot's row
             allowed = ((primary.detach() > 0).unsqueeze(-1) & allowed).any(-2, keepdim=True)
-        context = self._choose(context_scores, allowed, context_noise)
+        kept = self._drop_context(context_scores, noise.drop_context)
+        context = self._choose(kept, allowed, context_noise)
         return Found(primary, rule, own, context, scores, context_scores)

@@ -1,21 +1,38 @@
-"""What the experiment on blocks shows: H@1 beside its floor, and the moves that it hides."""
+"""What the experiment on blocks shows: H@1 beside its floor, what it hides, and stages."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
-from nps.experiments.results import Result, provenance, read_results, spread, wall_time
-from nps.inspect.report import Report, Table
+import numpy as np
 
+from nps.experiments.results import (
+    Result,
+    mean_sd,
+    provenance,
+    read_results,
+    values,
+    wall_time,
+)
+from nps.inspect import figures
+from nps.inspect.report import Block, Figure, Report, Table
+
+STAGES = {
+    "Paper's world": {1: "blocks-nps", **{k: f"blocks-nps-{k}" for k in (2, 3, 5)}},
+    "Fixed palette": {1: "blocks-fixed-nps", **{k: f"blocks-fixed-nps-{k}" for k in (2, 3, 5)}},
+}
+"""NPS with 1, 2, 3 and 5 stages, as in the paper's comparison."""
 LABELS = {
     "shapes-gnn": "2D shapes: C-SWM",
     "blocks-nps": "NPS (paper's setting)",
+    **{f"blocks-nps-{k}": f"NPS, {k} stages" for k in (2, 3, 5)},
     "blocks-gnn": "GNN",
     "blocks-gnn-factored": "GNN, factored actions",
     "blocks-nps-episode": "NPS, episode negatives",
     "blocks-gnn-episode": "GNN, episode negatives",
     "blocks-fixed-nps": "Fixed palette: NPS",
+    **{f"blocks-fixed-nps-{k}": f"Fixed palette: NPS, {k} stages" for k in (2, 3, 5)},
     "blocks-fixed-nps-linear": "Fixed palette: NPS, linear",
     "blocks-fixed-gnn": "Fixed palette: GNN",
     "blocks-fixed-gnn-factored": "Fixed palette: GNN, factored",
@@ -23,8 +40,11 @@ LABELS = {
     "blocks-slots-gnn": "Slot attention: GNN",
     "blocks-fixed-slots-nps": "Fixed palette, slot attention: NPS",
     "blocks-fixed-slots-gnn": "Fixed palette, slot attention: GNN",
+    "blocks-best": "Fixed palette: NPS, ours",
 }
 STEPS = (1, 5, 10)
+
+Results = Mapping[str, list[Result]]
 
 
 def write_report(folder: Path) -> Report:
@@ -33,35 +53,35 @@ def write_report(folder: Path) -> Report:
     known = [name for name in LABELS if name in found]
     results = {name: found[name] for name in dict.fromkeys([*known, *found])}
     report = Report("World models of blocks")
-    report.add(summary_table(results), moves_table(results))
+    report.add(summary_table(results), moves_table(results), *stages(results))
     report.add(*provenance(results))
     return report
 
 
-def summary_table(results: dict[str, list[Result]]) -> Table:
+def summary_table(results: Results) -> Table:
     """C-SWM's metric, and the model of no motion on the same slots after the most steps."""
     rows = []
     for name, runs in results.items():
         last = max(step for step in STEPS if f"h1_{step}" in runs[0].test)
-        numbers = [percent(runs, f"h1_{step}") for step in STEPS]
+        numbers = [percent(runs, f"{metric}_{step}") for step in STEPS for metric in ("h1", "mrr")]
         floor, ties = percent(runs, f"identity_h1_{last}"), percent(runs, f"h1_strict_{last}")
         rows.append([LABELS.get(name, name), *numbers, floor, ties, wall_time(runs)])
     caption = (
-        "Test set, median over seeds (range), in per cent. H@1 after 1, 5 and 10 steps as in "
-        "C-SWM, where a tie is a hit. Nothing moves: H@1 after the most steps of a transition "
-        "that leaves these slots as they are. Strict: a tie is a miss."
+        "Test set, mean ± standard deviation over seeds, in per cent. H@1 and MRR after 1, 5 and "
+        "10 steps as in C-SWM, where a tie is a hit. Nothing moves: H@1 after the most steps of a "
+        "transition that leaves these slots as they are. Strict: a tie is a miss."
     )
-    columns = ["Model", *(f"H@1, {step}" for step in STEPS), "Nothing moves", "Strict", "Training"]
-    return Table(columns, rows, caption)
+    each = [f"{metric}, {step}" for step in STEPS for metric in ("H@1", "MRR")]
+    return Table(["Model", *each, "Nothing moves", "Strict", "Training"], rows, caption)
 
 
-def moves_table(results: dict[str, list[Result]]) -> Table:
-    """Do they know what an action does?"""
-    kinds = ("moves_free", "moves_push", "moves_no_op")
+def moves_table(results: Results) -> Table:
+    """Do they know what an action does, and does the trace of a push tell who pushed?"""
+    metrics = ("moves_free", "moves_push", "moves_no_op", "push_context", "push_fired")
     rows = [
         [
             LABELS.get(name, name),
-            *(percent(runs, kind) for kind in kinds),
+            *(percent(runs, metric) for metric in metrics),
             *(percent(runs, f"h1_episode_strict_{step}") for step in STEPS),
             f"{runs[0].test['transition_parameters']:,}",
         ]
@@ -69,16 +89,61 @@ def moves_table(results: dict[str, list[Result]]) -> Table:
     ]
     caption = (
         "Free, push, no-op: share of actions whose prediction is nearest to what the action does, "
-        "among what all actions do. In its episode: H@1 among the states of the episode, ties are "
-        "misses. Parameters: of the transition."
+        "among what all actions do. Push told: share of pushes in which the pusher is the context "
+        "of the pushed block, when a rule last changed it; fired: in which one changed it at all. "
+        "In its episode: H@1 among the states of the episode, ties are misses. Parameters: of the "
+        "transition. Mean ± standard deviation over seeds."
     )
     among = [f"In its episode, {step}" for step in STEPS]
-    return Table(["Model", "Free", "Push", "No-op", *among, "Parameters"], rows, caption)
+    head = ["Model", "Free", "Push", "No-op", "Push told", "Fired", *among, "Parameters"]
+    return Table(head, rows, caption)
+
+
+def stages(results: Results) -> list[Block]:
+    """Does it help to apply rules more often in a step? (paper, appendix)"""
+    lines = {
+        world: {k: results[name] for k, name in names.items() if name in results}
+        for world, names in STAGES.items()
+    }
+    lines = {world: runs for world, runs in lines.items() if len(runs) > 1}
+    if not lines:
+        return []
+    rows = [
+        [
+            f"{world}, {k} stage{'s' if k > 1 else ''}",
+            *(percent(runs, f"{m}_{s}") for s in STEPS for m in ("h1", "mrr")),
+            percent(runs, "moves_push"),
+        ]
+        for world, by_stages in lines.items()
+        for k, runs in by_stages.items()
+    ]
+    each = [f"{metric}, {step}" for step in STEPS for metric in ("H@1", "MRR")]
+    caption = "NPS with one rule, by stages. Mean ± standard deviation over seeds, in per cent."
+    blocks: list[Block] = [Table(["Stages", *each, "Push"], rows, caption)]
+    if figures.available():
+        blocks.append(stages_figure(lines))
+    return blocks
+
+
+def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
+    """H@1 over stages, a panel a world, with the identity's floor after the most steps."""
+    panels = {
+        world: {
+            f"{step} step{'s' if step > 1 else ''}": {
+                k: 100 * np.array(values(runs, f"h1_{step}"))
+                for k, runs in by_stages.items()
+                if all(f"h1_{step}" in run.test for run in runs)
+            }
+            for step in STEPS
+        }
+        for world, by_stages in lines.items()
+    }
+    caption = "H@1 by stages of rules: mean over seeds, with their standard deviation"
+    return Figure("stages", figures.means_over(panels, "stages", "H@1, %"), caption)
 
 
 def percent(runs: list[Result], metric: str) -> str:
-    """Median and range, or a dash where it was not measured."""
+    """Mean and standard deviation, or a dash where it was not measured."""
     if any(metric not in run.test for run in runs):
         return "–"
-    scaled = [replace(run, test={metric: 100 * run.test[metric]}) for run in runs]
-    return spread(scaled, metric, ".1f")
+    return mean_sd([100 * value for value in values(runs, metric)])

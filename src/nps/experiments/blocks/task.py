@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nps.experiments.blocks.config import Config
+from nps.experiments.blocks.pushes import push_metrics
 from nps.experiments.world_models.task import IMAGES_AT_ONCE, WorldModelTask
 from nps.metrics.ranking import nearest_outcome, share_by_kind
 from nps.models.world_model import Actions, WorldModel
@@ -56,12 +57,22 @@ class BlocksTask(WorldModelTask[Config, Drawn]):
 
     @torch.no_grad()
     def test(self, model: WorldModel) -> dict[str, Any]:
-        """The ranking, and what each kind of move gets."""
-        return {**super().test(model), **self.moves(model)}
+        """The ranking, what each kind of move gets, and whether the trace tells pushes."""
+        return {**super().test(model), **self.moves(model), **self.pushes(model)}
 
-    def moves(self, model: WorldModel) -> dict[str, float]:
+    def pushes(self, model: WorldModel, split: str = "test") -> dict[str, Any]:
+        """`push_context` and more, see `push_metrics`, on the pushes of the all-actions test."""
+        first = self.acted_from(split)
+        return push_metrics(model, self.sets["train"], first, self.config.stay)
+
+    def acted_from(self, split: str) -> State:
+        """The first states of some episodes, in which every action is tried."""
+        data = self.sets[split]
+        return data.state(torch.arange(min(ACTED_FROM, len(data.action)), device=self.device), 0)
+
+    def moves(self, model: WorldModel, split: str = "test") -> dict[str, float]:
         """The all-actions test: `moves_<kind>`, the share of predictions nearest to the outcome."""
-        data, stay = self.sets["test"], self.config.stay
+        data, stay = self.sets[split], self.config.stay
         count = action_count(self.config.objects, stay)
         hits, kinds = [], []
         for part in self.in_parts(min(ACTED_FROM, len(data.action)), IMAGES_AT_ONCE // count):

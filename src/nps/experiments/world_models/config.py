@@ -10,6 +10,8 @@ from nps.models.transitions import Kind, Selection
 from nps.models.world_model import ActionEncoding
 from nps.perception.extractors import Extractor
 from nps.rules.check import require_choice, require_int, require_number
+from nps.rules.gumbel import MIN_TEMPERATURE
+from nps.rules.layer import ContextGradient
 from nps.training.config import TrainConfig
 
 Statistics = Literal["running", "settled"]
@@ -43,7 +45,8 @@ class WorldModelConfig(TrainConfig):
     transition: Kind = "snps"
     """Sequential or parallel NPS, or what it is compared with."""
     action: ActionEncoding = "copied"
-    """Is every slot told the action, or only the slot with the number of the object it moves?"""
+    """Is every slot told the action, or only the slot with the number of the object it moves; or
+    that, and each slot its own number?"""
     selection: Selection = "per-slot"
     """How rules see slots; the authors' programs have a matrix for each slot position. With one
     rule, the paper's linear selection cannot see a copied action."""
@@ -57,6 +60,17 @@ class WorldModelConfig(TrainConfig):
     """Size of queries and keys."""
     rule_hidden_dim: int = 128
     """Hidden units of a rule's MLP."""
+    temperature: float = 1.0
+    """Of the softmax that gives the choices of rules and contexts their gradient."""
+    self_context: bool = True
+    """May a slot be its own context?"""
+    context_gradient: ContextGradient = "slot"
+    """What the choice of a context learns from: the slot that a rule is shown (the paper's), or the
+    update that the rule would make in each context."""
+    context_dropout: float = 0.0
+    """Probability that the score of a context is set to zero in training."""
+    null_handicap: float = 0.0
+    """Taken off the null rule's bids in parallel NPS, so that rules are tried on every slot."""
     negatives: Negatives = "batch"
     """Shuffled batch; half of it other times of the same episode; or other episodes' same time."""
     hinge: float = 1.0
@@ -81,6 +95,10 @@ class WorldModelConfig(TrainConfig):
         require_choice("action", self.action, get_args(ActionEncoding))
         require_choice("selection", self.selection, get_args(Selection))
         require_choice("negatives", self.negatives, get_args(Negatives))
+        require_choice("context_gradient", self.context_gradient, get_args(ContextGradient))
+        require_number("temperature", self.temperature, MIN_TEMPERATURE, 1e6, open_top=False)
+        require_number("context_dropout", self.context_dropout, 0.0, 1.0, open_top=True)
+        require_number("null_handicap", self.null_handicap, 0.0, 1e6, open_top=False)
         require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
         if self.transition == "attention" and self.hidden_dim % 4:
             raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")

@@ -44,6 +44,7 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         config.slot_dim,
         actions.dim,
         slots=config.slots,
+        numbers=actions.numbers,
         hidden_dim=config.hidden_dim,
         rules=config.rules,
         stages=config.stages,
@@ -51,4 +52,9 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         key_dim=config.key_dim,
         rule_hidden_dim=config.rule_hidden_dim,
         selection=config.selection,
+        temperature=config.temperature,
+        self_context=config.self_context,
+        context_gradient=config.context_gradient,
+        context_dropout=config.context_dropout,
+        null_handicap=config.null_handicap,
     )

@@ -1,0 +1,80 @@
+"""Pictures of blocks: pushes with the rule that tells them, and episodes foreseen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nps.experiments.blocks.pushes import Pushes, last_fired
+from nps.inspect.figures import png
+from nps.inspect.report import Figure
+from nps.inspect.rollouts import foresee, gallery
+from nps.rules import Trace
+from nps.worlds.blocks import Episodes, render
+from nps.worlds.blocks.drawing import CELL
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+POOL = 20_000
+"""Training states, one of which a prediction may look like."""
+
+
+def pushes_drawn(
+    pushes: Pushes, trace: Trace, slot: Int[Tensor, "objects"], shown: int = 8
+) -> Figure:
+    """The image before and after some pushes, and an arrow from context to pushed block."""
+    from matplotlib.figure import Figure as Drawing
+
+    step = max(1, len(pushes.action) // shown)
+    some = torch.arange(0, len(pushes.action), step)[:shown].tolist()
+    fired = last_fired(trace, slot[pushes.pushed])
+    block_of = {int(m): block for block, m in enumerate(slot)}
+    figure = Drawing(figsize=(1.6 * len(some), 3.6), layout="constrained")
+    axes = figure.subplots(2, len(some), squeeze=False)
+    for column, p in zip(axes.T, some, strict=True):
+        column[0].imshow(render(pushes.before.at(p)).cpu().numpy())
+        column[1].imshow(render(pushes.after.at(p)).cpu().numpy())
+        context = block_of.get(int(fired.context[p]))
+        middle = (pushes.before.positions[p].cpu().numpy() + 0.5) * CELL - 0.5
+        if context is not None:
+            right = context == int(pushes.pusher[p])
+            arrow(column[0], middle[context], middle[int(pushes.pushed[p])], right)
+        rule = int(fired.rule[p])
+        column[0].set_title(f"rule {rule}" if rule >= 0 else "no rule", fontsize=8)
+    for axis in axes.flat:
+        axis.set_xticks([])
+        axis.set_yticks([])
+    axes[0, 0].set_ylabel("before", fontsize=8)
+    axes[1, 0].set_ylabel("after", fontsize=8)
+    caption = (
+        "Pushes: the arrow goes from the contextual slot's block to the pushed one, the primary "
+        "slot's, whose rule stands above; red where the context is not the pusher"
+    )
+    return Figure("pushes", png(figure), caption)
+
+
+def arrow(axis: Any, begin: Any, end: Any, right: bool) -> None:
+    """From one cell (row, column) to another."""
+    style = {"arrowstyle": "-|>", "color": "white" if right else "red", "linewidth": 2.0}
+    axis.annotate("", xy=end[::-1], xytext=begin[::-1], arrowprops=style)
+
+
+def rollouts_drawn(model: Any, train: Episodes, test: Episodes, shown: int = 4) -> Figure:
+    """The first test episodes, foreseen from their first image."""
+    episode, times = torch.arange(shown), torch.arange(test.positions.shape[1])
+    images = render(test.state(episode[:, None].expand(-1, len(times)), times.expand(shown, -1)))
+    count, states = train.positions.shape[:2]
+    moments = torch.arange(0, count * states, max(1, count * states // POOL))[:POOL]
+    pool = render(train.state(moments // states, moments % states))
+    found = foresee(model, images, test.action[:shown], pool)
+    caption = (
+        f"What came above what was foreseen from the first image alone, of the first {shown} test "
+        f"episodes: the nearest encoding among those of {len(moments)} training states and of "
+        f"what came in these episodes; wrong ones, {int((~found.right).sum())} of "
+        f"{found.right.numel()}, have a red frame"
+    )
+    names = [f"episode {e}" for e in range(shown)]
+    return Figure("rollouts", gallery(found, names), caption)

@@ -1,0 +1,99 @@
+"""Pictures of what a world model foresees, though it has no decoder.
+
+A prediction is shown as the image whose encoding is nearest to it, out of a pool of images: states
+of the training set, and the true states of the shown episodes, without which none could be right.
+A frame is wrong where that image is another one than what came. For any model with `encode` and
+`rollout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nps.inspect.figures import png
+from nps.metrics.ranking import nearest
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, UInt8
+
+IMAGES_AT_ONCE = 1_000
+
+
+class Foreseen(NamedTuple):
+    """T steps of E episodes; the first state is given."""
+
+    true: UInt8[Tensor, "E T+1 H W C"]
+    found: UInt8[Tensor, "E T H W C"]
+    """The nearest image to each prediction."""
+    right: Bool[Tensor, "E T"]
+
+
+@torch.no_grad()
+def foresee(
+    model: Any,
+    images: UInt8[Tensor, "E T+1 H W C"],
+    actions: Int[Tensor, "E T"],
+    pool: UInt8[Tensor, "P H W C"],
+) -> Foreseen:
+    """Act without looking from the first image of each episode, and find what that looks like."""
+    pool = torch.cat([pool, images.flatten(0, 1)])
+    rolled = model.rollout(model.encode(images[:, 0]), actions)
+    index = nearest(rolled.flatten(0, 1), encoded(model, pool)).view(actions.shape)
+    found = pool[index]
+    right = (found == images[:, 1:]).flatten(2).all(-1)
+    return Foreseen(images, found, right)
+
+
+def encoded(model: Any, images: UInt8[Tensor, "P H W C"]) -> Float[Tensor, "P M D"]:
+    return torch.cat([model.encode(part) for part in images.split(IMAGES_AT_ONCE)])
+
+
+def gallery(foreseen: Foreseen, names: Sequence[str]) -> bytes:
+    """What came above what was foreseen, an episode after the other; wrong frames are framed red.
+
+    Args:
+        foreseen: what `foresee` found.
+        names: of the episodes.
+    """
+    from matplotlib.figure import Figure
+
+    episodes, steps = foreseen.right.shape
+    size = (0.8 * (steps + 1) + 1.0, 1.7 * episodes + 0.3)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(2 * episodes, steps + 1, squeeze=False)
+    true, found = (rgb(x) for x in (foreseen.true, foreseen.found))
+    for e, name in enumerate(names):
+        above, below = axes[2 * e], axes[2 * e + 1]
+        for t in range(steps + 1):
+            above[t].imshow(true[e, t])
+            below[t].set_axis_off()
+            if t:
+                below[t].set_axis_on()
+                below[t].imshow(found[e, t - 1])
+                mark(below[t], bool(foreseen.right[e, t - 1]))
+        above[0].set_ylabel(f"{name}\nwhat came", rotation=0, ha="right", va="center", fontsize=7)
+        below[1].set_ylabel("foreseen", rotation=0, ha="right", va="center", fontsize=7)
+    for axis in axes.flat:
+        axis.set_xticks([])
+        axis.set_yticks([])
+    for t, axis in enumerate(axes[0]):
+        axis.set_title("given" if t == 0 else str(t), fontsize=8)
+    return png(figure)
+
+
+def mark(axis: Any, right: bool) -> None:
+    """A red frame where it is wrong."""
+    for side in axis.spines.values():
+        side.set(color="black" if right else "red", linewidth=0.5 if right else 3.0)
+
+
+def rgb(images: UInt8[Tensor, "*batch H W C"]) -> Any:
+    """The first three channels; of a stack of frames the newest one."""
+    shown = (
+        images[..., :3] if images.shape[-1] >= 3 else images[..., :1].expand(*images.shape[:-1], 3)
+    )
+    return shown.cpu().numpy()
