@@ -15,16 +15,11 @@ from nps.capture import WARM_UP, Captured
 from nps.errors import RunFailed
 from nps.experiments.arithmetic import PRESETS, ArithmeticTask
 from nps.training import checkpoint
-from nps.training.feed import Feed
-from nps.training.loop import Settings, train
 from nps.training.run import Run
-from nps.training.signals import Interrupted
-from nps.training.stack import Stack
-from nps.training.update import Update
+from tests.on_gpu import CUDA, assert_reads_nothing_on_the_host, go
 
 pytestmark = pytest.mark.gpu
 
-CUDA = torch.device("cuda")
 SMALL = {
     "train_examples": 1280,
     "validation_examples": 100,
@@ -38,18 +33,6 @@ ALL = ("arithmetic", "arithmetic-baseline", "arithmetic-sharp", "arithmetic-shar
 
 def task_of(preset: str = "arithmetic", **changes: object) -> ArithmeticTask:
     return ArithmeticTask(dataclasses.replace(PRESETS[preset].config, **SMALL, **changes), CUDA)
-
-
-def go(folder, task, seeds=(0,), **settings):
-    """Train into folder/seed-<s>; the runs."""
-    runs = {s: Run(folder / f"seed-{s}") for s in seeds}
-    for run in runs.values():
-        run.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        train(task, task.config, runs, CUDA, Settings(**settings), lambda text: None)
-    except Interrupted:
-        assert "stop_at" in settings
-    return runs
 
 
 def assert_close(one: Run, two: Run, **tolerance: float) -> None:
@@ -99,18 +82,7 @@ def test_captured_resume_is_exact(tmp_path, stop):
 
 @pytest.mark.parametrize("preset", ALL)
 def test_a_step_reads_nothing_on_the_host(preset):
-    """torch raises at any operation that waits for the device."""
-    task = task_of(preset)
-    stack = Stack([task.make_model(seed) for seed in (0, 1)])
-    feed = Feed(task.examples, 64, task.noise_size, (0, 1), CUDA)
-    update = Update(task, task.config, stack, feed, 80)
-    feed.prepare(0)
-    update()
-    try:
-        torch.cuda.set_sync_debug_mode("error")
-        update()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    assert_reads_nothing_on_the_host(task_of(preset))
 
 
 def test_dropout_inside_a_capture_is_new_each_time_and_resumes(tmp_path):
