@@ -18,7 +18,7 @@ from nps.experiments.atari.data import prepare
 from nps.experiments.atari.report import write_report
 from nps.experiments.atari.task import AtariTask
 from nps.experiments.experiment import Experiment, Look, NoOptions, Preset
-from nps.experiments.world_models.look import action_tables, ranking_table
+from nps.experiments.world_models.look import action_tables, foreseen, ranking_table
 from nps.inspect.report import Block
 from nps.worlds.atari_games import GAMES
 
@@ -59,7 +59,7 @@ def look(task: AtariTask, model: Any, options: NoOptions) -> list[Block]:
     """Which slots, rules and contexts serve which action; the ranking with its floors."""
     names = GAMES[task.config.game].actions
     tables = action_tables(task, model, names)
-    return [*tables, ranking_table(task.test(model), task.horizons)]
+    return [*tables, ranking_table(task.test(model), task.horizons), *foreseen(task, model)]
 
 
 EXPERIMENT = Experiment(

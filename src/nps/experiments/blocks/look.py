@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nps.experiments.blocks.pictures import pushes_drawn, rollouts_drawn
+from nps.experiments.blocks.pictures import pushes_drawn
 from nps.experiments.blocks.pushes import Pushes, answers, pushes_from, slots_of_blocks, told
 from nps.experiments.experiment import NoOptions
+from nps.experiments.world_models.look import foreseen
 from nps.inspect import figures
 from nps.inspect.report import Block, Table, Text
 from nps.models.transitions import RuleTransition
@@ -41,9 +42,7 @@ def look(task: Any, model: Any, options: NoOptions) -> list[Block]:
     ]
     if isinstance(model.transition, RuleTransition):
         blocks += pushes_told(task, model, slots_of_blocks(found).slot)
-    if figures.available():
-        blocks.append(rollouts_drawn(model, task.sets["train"], task.sets["test"]))
-    return blocks
+    return [*blocks, *foreseen(task, model)]
 
 
 def pushes_told(task: Any, model: Any, slot: Int[Tensor, "objects"]) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Pictures of blocks: pushes with the rule that tells them, and episodes foreseen."""
+"""Pictures of pushes, with the rule that tells them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from torch import Tensor
 from nps.experiments.blocks.pushes import Pushes, last_fired
 from nps.inspect.figures import png
 from nps.inspect.report import Figure
-from nps.inspect.rollouts import foresee, gallery
 from nps.rules import Trace
-from nps.worlds.blocks import Episodes, render
+from nps.worlds.blocks import render
 from nps.worlds.blocks.drawing import CELL
 
 if TYPE_CHECKING:
     from jaxtyping import Int
-
-POOL = 20_000
-"""Training states, one of which a prediction may look like."""
 
 
 def pushes_drawn(
@@ -60,21 +56,3 @@ def arrow(axis: Any, begin: Any, end: Any, right: bool) -> None:
     """From one cell (row, column) to another."""
     style = {"arrowstyle": "-|>", "color": "white" if right else "red", "linewidth": 2.0}
     axis.annotate("", xy=end[::-1], xytext=begin[::-1], arrowprops=style)
-
-
-def rollouts_drawn(model: Any, train: Episodes, test: Episodes, shown: int = 4) -> Figure:
-    """The first test episodes, foreseen from their first image."""
-    episode, times = torch.arange(shown), torch.arange(test.positions.shape[1])
-    images = render(test.state(episode[:, None].expand(-1, len(times)), times.expand(shown, -1)))
-    count, states = train.positions.shape[:2]
-    moments = torch.arange(0, count * states, max(1, count * states // POOL))[:POOL]
-    pool = render(train.state(moments // states, moments % states))
-    found = foresee(model, images, test.action[:shown], pool)
-    caption = (
-        f"What came above what was foreseen from the first image alone, of the first {shown} test "
-        f"episodes: the nearest encoding among those of {len(moments)} training states and of "
-        f"what came in these episodes; wrong ones, {int((~found.right).sum())} of "
-        f"{found.right.numel()}, have a red frame"
-    )
-    names = [f"episode {e}" for e in range(shown)]
-    return Figure("rollouts", gallery(found, names), caption)

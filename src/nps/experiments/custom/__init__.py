@@ -12,7 +12,7 @@ from nps.experiments.custom.config import Config
 from nps.experiments.custom.report import write_report
 from nps.experiments.custom.task import CustomTask, require_episodes
 from nps.experiments.experiment import Experiment, Look, NoOptions, Preset
-from nps.experiments.world_models.look import action_tables, ranking_table
+from nps.experiments.world_models.look import action_tables, foreseen, ranking_table
 from nps.inspect.report import Block
 
 PRESETS = {
@@ -24,7 +24,7 @@ PRESETS = {
 def look(task: CustomTask, model: Any, options: NoOptions) -> list[Block]:
     """Which slots, rules and contexts serve which action; the ranking with its floor."""
     tables = action_tables(task, model, task.names)
-    return [*tables, ranking_table(task.test(model), task.horizons)]
+    return [*tables, ranking_table(task.test(model), task.horizons), *foreseen(task, model)]
 
 
 EXPERIMENT = Experiment(

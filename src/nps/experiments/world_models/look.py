@@ -1,4 +1,5 @@
-"""One trained world model: what it does for each action, and its ranking beside the floors."""
+"""One trained world model: what it does for each action, its ranking beside the floors, and what it
+foresees."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from nps.experiments.world_models.episodes import Episodes, steps
-from nps.inspect.report import Table
+from nps.experiments.world_models.episodes import Episodes, steps, transitions
+from nps.inspect import figures
+from nps.inspect.report import Block, Figure, Table
+from nps.inspect.rollouts import foresee, gallery
 from nps.models.transitions import RuleTransition
 from nps.models.world_model import WorldModel
 from nps.rules import Trace
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
 MOST = 4_000
 """Test transitions that are looked at."""
+POOL = 20_000
+"""Training states, one of which a prediction may look like."""
+DRAWN = 4
+"""Test episodes that are drawn."""
 
 
 @torch.no_grad()
@@ -27,7 +34,7 @@ def action_tables(task: Any, model: WorldModel, names: Sequence[str] | None) -> 
     """Rows are actions, by their names; one row for all if they are vectors."""
     slots, action = seen(task, task.sets["test"], model)
     if isinstance(model.transition, RuleTransition):
-        counted = fired(trace_of(model, slots, action))
+        counted = fired(model.traced(slots, action)[1])
     else:
         change = (model.predict(slots, action) - slots).square().sum(-1)
         most = one_hot(change.argmax(-1), change.shape[-1])
@@ -74,15 +81,6 @@ def fired(trace: Trace) -> dict[str, Marks]:
     return counted | {"which slot it takes as its context": columns("context", by_context)}
 
 
-def trace_of(model: Any, slots: Float[Tensor, "n M D"], action: Tensor) -> Trace:
-    """What fires when a rule transition is told some actions."""
-    transition = model.transition
-    together = torch.cat([slots, model.actions(action).to(slots.dtype)], -1)
-    trace: Trace
-    _, trace = transition.layer(together, selection=transition.features, return_trace=True)
-    return trace
-
-
 def seen(
     task: Any, data: Episodes, model: WorldModel
 ) -> tuple[Float[Tensor, "n M D"], Shaped[Tensor, "n ..."]]:
@@ -120,3 +118,26 @@ def ranking_table(metrics: dict[str, Any], horizons: Sequence[int]) -> Table:
     if "copy_h1" in known.values():
         caption += " Copy the input: the first observation itself as the prediction, in pixels."
     return Table(["Steps", *map(str, horizons)], rows, caption)
+
+
+def foreseen(task: Any, model: WorldModel) -> list[Block]:
+    """The first test episodes, foreseen from their first image; nothing without matplotlib."""
+    if not figures.available():
+        return []
+    train, test = task.sets["train"], task.sets["test"]
+    shown = min(DRAWN, len(test.lengths))
+    times = torch.arange(steps(test) + 1, device=test.action.device)
+    episode = torch.arange(shown, device=times.device).repeat_interleave(len(times))
+    images = test.images(episode, times.repeat(shown)).unflatten(0, (shown, -1))
+    begun = transitions(train)
+    some = slice(None, None, -(-len(begun.time) // POOL))
+    pool = train.images(begun.episode[some], begun.time[some])
+    found = foresee(model, images, test.action[:shown], pool)
+    caption = (
+        f"What came above what was foreseen from the first image alone, of the first {shown} test "
+        f"episodes: the nearest encoding among those of {len(pool)} training states and of "
+        f"what came in these episodes; wrong ones, {int((~found.right).sum())} of "
+        f"{found.right.numel()}, have a red frame"
+    )
+    names = [f"episode {e}" for e in range(shown)]
+    return [Figure("rollouts", gallery(found, names), caption)]
