@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nps.perception.kernels import _dot, _precision
+from nps.perception.convolution_kernels import _dot, _precision
 
 if TYPE_CHECKING:
     from jaxtyping import Float

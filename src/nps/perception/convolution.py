@@ -1,6 +1,6 @@
 """Convolution of images laid out (B, H, W, C), with a replicated border.
 
-On a GPU it runs in kernels of our own (kernels.py) that take a stack of seeds at once; elsewhere,
+On a GPU it runs in kernels of our own (convolution_kernels.py) that take a stack of seeds at once; elsewhere,
 and for sizes these do not take, it is torch's.
 """
 
@@ -17,7 +17,7 @@ from nps import kernels
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from nps.perception.kernels import Geometry
+    from nps.perception.convolution_kernels import Geometry
 
 
 def convolve(
@@ -48,7 +48,7 @@ def convolve(
         image, weight, bias = image.to(kind), weight.to(kind), bias.to(kind)
     windows = -(-size // up)
     if _has_kernels(image, weight, stride):
-        from nps.perception.kernels import Geometry
+        from nps.perception.convolution_kernels import Geometry
 
         sizes = Geometry(
             height, image.shape[-1], kernel, stride, before, windows, up, size, weight.shape[2]
@@ -89,7 +89,7 @@ class Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(image: Tensor, taps: Tensor, bias: Tensor, sizes: Geometry) -> Tensor:
-        from nps.perception.kernels import forward
+        from nps.perception.convolution_kernels import forward
 
         if taps.dim() == 3:
             return forward(image.contiguous(), taps.contiguous(), bias.contiguous(), sizes)
@@ -103,7 +103,7 @@ class Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        from nps.perception.kernels import to_image, to_weight
+        from nps.perception.convolution_kernels import to_image, to_weight
 
         image, taps = ctx.saved_tensors
         single = taps.dim() == 2
