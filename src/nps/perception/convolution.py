@@ -1,7 +1,7 @@
 """Convolution of images laid out (B, H, W, C), with a replicated border.
 
-On a GPU it runs in kernels of our own (convolution_kernels.py) that take a stack of seeds at once; elsewhere,
-and for sizes these do not take, it is torch's.
+On a GPU it runs in kernels of our own (convolution_kernels.py) that take a stack of seeds at once;
+elsewhere, and for sizes these do not take, it is torch's.
 """
 
 from __future__ import annotations
