@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from nps.errors import UserError
 from nps.experiments import EXPERIMENTS, load_task
 from nps.experiments.atari import PRESETS, AtariTask, Config
 from nps.experiments.atari import data as making
@@ -219,6 +220,16 @@ def test_mean_and_standard_deviation_over_seeds(tmp_path):
     assert rows[1][1] == "–"
     assert rows[2][:2] == ["Q*bert: copy the input", "25.0"]
     assert rows[3][1] == "12.5"
+
+
+def test_a_run_of_another_experiment_is_named(tmp_path):
+    folder = tmp_path / "quick/blocks-nps/seed-0"
+    folder.mkdir(parents=True)
+    config = {"schema": 1, "experiment": "blocks", "preset": "blocks-nps", "seed": 0, "config": {}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "test.json").write_text("{}")
+    with pytest.raises(UserError, match="a run of another experiment"):
+        reports.read_games(tmp_path)
 
 
 def test_the_paper_s_numbers_are_the_facts():

@@ -98,6 +98,7 @@ class Sick(TinyTask):
     def __init__(self, sick_seed: int, where: str) -> None:
         super().__init__(dropout=0.0)
         self.sick_seed, self.where = sick_seed, where
+        self.judged: list[bool] = []
 
     def make_model(self, seed):
         model = super().make_model(seed)
@@ -112,6 +113,13 @@ class Sick(TinyTask):
         weight = model[0].weight
         return loss + now * ((weight * 0).sum().abs() + (1 - now)).sqrt(), extras
 
+    def measure(self, model):
+        return {**super().measure(model), "sick": model.sick}
+
+    def judge(self, measured):
+        self.judged.append(bool(measured["sick"]))
+        return super().judge(measured)
+
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_a_sick_seed_is_frozen_and_the_others_go_on(tmp_path, where):
@@ -124,6 +132,7 @@ def test_a_sick_seed_is_frozen_and_the_others_go_on(tmp_path, where):
     assert "step 8" in message
     assert ("the loss is inf" if where == "loss" else "gradient is not finite") in message
     assert any("seed 1 stopped, the others go on" in line for line in task.said)
+    assert task.judged.count(False) > 2 * task.judged.count(True)  # no judgement once it failed
     told = json.loads((tmp_path / "stack/seed-1/not-finite.json").read_text())
     alone = Sick(1, "loss")
     with pytest.raises(RunFailed):

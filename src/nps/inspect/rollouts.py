@@ -36,13 +36,13 @@ class Foreseen(NamedTuple):
 def foresee(
     model: Any,
     images: UInt8[Tensor, "E T+1 H W C"],
-    actions: Int[Tensor, "E T"],
+    actions: Int[Tensor, "E T"] | Float[Tensor, "E T A"],
     pool: UInt8[Tensor, "P H W C"],
 ) -> Foreseen:
     """Act without looking from the first image of each episode, and find what that looks like."""
     pool = torch.cat([pool, images.flatten(0, 1)])
     rolled = model.rollout(model.encode(images[:, 0]), actions)
-    index = nearest(rolled.flatten(0, 1), encoded(model, pool)).view(actions.shape)
+    index = nearest(rolled.flatten(0, 1), encoded(model, pool)).view(actions.shape[:2])
     found = pool[index]
     right = (found == images[:, 1:]).flatten(2).all(-1)
     return Foreseen(images, found, right)

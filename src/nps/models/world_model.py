@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
 ActionEncoding = Literal["copied", "factored", "numbered"]
+FARTHEST = 1e12
+"""Rolled-out numbers stay below it: a model that is right for one step can grow over many."""
 
 
 class Actions(nn.Module):
@@ -126,7 +128,7 @@ class WorldModel(nn.Module):
         """The slots after each of T actions, each predicted from the prediction before."""
         steps: list[Tensor] = []
         for action in actions.unbind(1):
-            slots = self.predict(slots, action)
+            slots = self.predict(slots, action).clamp(-FARTHEST, FARTHEST)
             steps.append(slots)
         return torch.stack(steps, 1)
 

@@ -310,20 +310,21 @@ class _Sitting:
             shown = shown or means
         return shown
 
-    def _validate(self) -> list[dict[str, Any]]:
+    def _validate(self) -> dict[int, dict[str, Any]]:
+        """The judgement on each seed that is well."""
         model = self.stack.model
         model.eval()
         with torch.no_grad(), rng.untouched():
             measured = self.stack.each(self.task.measure)
         model.train()
         measured = {name: values.cpu() for name, values in measured.items()}
-        judgements = [
-            self.task.judge({name: values[s] for name, values in measured.items()})
+        judgements = {
+            s: self.task.judge({name: values[s] for name, values in measured.items()})
             for s in range(len(self.seeds))
-        ]
+            if s not in self.failed  # of what it has become nothing can be said
+        }
         scores = [
-            math.inf if s in self.failed else judgement["score"]
-            for s, judgement in enumerate(judgements)
+            judgements[s]["score"] if s in judgements else math.inf for s in range(len(self.seeds))
         ]
         self.best.consider(self.stack, scores, self.step)
         return judgements

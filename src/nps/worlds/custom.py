@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 KEYS = ("obs", "action", "episode_end")
 HDF5 = (".h5", ".hdf5")
 SUFFIXES = (".npz", *HDF5)
+MOST_ACTIONS = 10_000
+"""Discrete ones; a model is told of each by a place of its own."""
 NAMES = 8
 """So many of a file's keys are told."""
 
@@ -45,8 +47,13 @@ class Episodes(NamedTuple):
 
     @property
     def action_size(self) -> int:
-        """How many discrete actions there are (the largest and one), or numbers in a continuous."""
-        return int(self.action.max()) + 1 if self.discrete else self.action.shape[1]
+        """How many discrete actions there are (the largest and one), or numbers in a continuous.
+
+        The last action of an episode leads nowhere and does not count.
+        """
+        if not self.discrete:
+            return self.action.shape[1]
+        return int(self.action[:-1][self.episode[1:] == self.episode[:-1]].max()) + 1
 
     def windows(self, steps: int = 1) -> Int[Tensor, "P steps+1"]:
         """The frames n, ..., n + steps for every n where no episode ends in between.
@@ -155,6 +162,8 @@ def _action(array: ndarray, count: int) -> Tensor:
     _require_length("action", array, count)
     if discrete and array.min() < 0:
         raise ValueError(f"action: got {array.min()}, expected integers from 0")
+    if discrete and array.max() >= MOST_ACTIONS:
+        raise ValueError(f"action: got {array.max()}, expected numbers below {MOST_ACTIONS:,}")
     return _tensor("action", array)
 
 

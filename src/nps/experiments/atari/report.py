@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
+from nps.errors import UserError
 from nps.experiments.results import Result, provenance, read_result, tested, values
 from nps.experiments.world_models.report import COLUMNS, METRICS, hidden_table, numbers
 from nps.inspect.report import Report, Table
@@ -71,6 +72,8 @@ def read_games(folder: Path) -> Games:
     games: Games = {}
     for path in tested(folder):
         result = read_result(path)
+        if "game" not in result.config:
+            raise UserError(f"{path}: a run of another experiment among those of Atari games")
         game = games.setdefault(result.config["game"], {})
         game.setdefault(result.preset, []).append(result)
     return {
@@ -101,7 +104,7 @@ def summary_table(games: Games) -> Table:
     if len(games) > 1:
         rows += mean_rows(games)
     caption = (
-        "100 test episodes, mean ± standard deviation over seeds, in per cent, after 1, 5 and 10 "
+        "Test episodes, mean ± standard deviation over seeds, in per cent, after 1, 5 and 10 "
         "steps; ties are hits, as in C-SWM, where nothing else is said. Paper: 50 seeds. Nothing "
         "moves: the same slots and a transition that leaves them as they are. Copy the input: the "
         "first observation as the prediction, in pixels."

@@ -7,14 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nps.experiments.results import (
-    Result,
-    mean_sd,
-    provenance,
-    read_results,
-    values,
-    wall_time,
-)
+from nps.experiments.results import Result, provenance, read_results, values, wall_time
+from nps.experiments.world_models.report import STEPS, percent
 from nps.inspect import figures
 from nps.inspect.report import Block, Figure, Report, Table
 
@@ -42,7 +36,6 @@ LABELS = {
     "blocks-fixed-slots-gnn": "Fixed palette, slot attention: GNN",
     "blocks-best": "Fixed palette: NPS, ours",
 }
-STEPS = (1, 5, 10)
 
 Results = Mapping[str, list[Result]]
 
@@ -140,10 +133,3 @@ def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
     }
     caption = "H@1 by stages of rules: mean over seeds, with their standard deviation"
     return Figure("stages", figures.means_over(panels, "stages", "H@1, %"), caption)
-
-
-def percent(runs: list[Result], metric: str) -> str:
-    """Mean and standard deviation, or a dash where it was not measured."""
-    if any(metric not in run.test for run in runs):
-        return "–"
-    return mean_sd([100 * value for value in values(runs, metric)])

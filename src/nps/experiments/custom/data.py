@@ -63,23 +63,37 @@ def split(data: Episodes, config: Config, device: torch.device) -> Mapping[str, 
     _require_images(data.obs)
     sizes = torch.bincount(data.episode)
     starts = sizes.cumsum(0) - sizes
-    count = len(sizes)
-    held = max(1, round(config.held_out * count))
-    if count < 2 * held + 1:
-        raise ValueError(f"got {count} episodes, expected at least {2 * held + 1}")
-    order = torch.randperm(count, generator=rng.generator("cpu", config.data_seed, "split"))
-    parts = {"test": order[:held], "validation": order[held : 2 * held]}
+    parts = held_out(len(sizes), config.held_out, config.data_seed)
     length = _rolled_out(data, starts, parts, config.test_steps)
     cut = {name: _stretches(data, starts, which, length) for name, which in parts.items()}
     begins = {name: _some(start, MOST[name]) for name, start in cut.items()}
     obs, action = data.obs.permute(0, 2, 3, 1).contiguous().to(device), data.action.to(device)
-    train = order[2 * held :].sort().values
+    every = torch.arange(len(sizes))
+    train = every[~torch.isin(every, torch.cat([*parts.values()]))]
     rows = {"train": (starts[train], sizes[train])}
     rows |= {name: (at, torch.full_like(at, length + 1)) for name, at in begins.items()}
     return {
         name: Stretches.of(obs, action, at.to(device), frames.to(device))
         for name, (at, frames) in rows.items()
     }
+
+
+def held_out(count: int, share: float, seed: int) -> dict[str, Int[Tensor, "n"]]:
+    """Of every 1 / share successive episodes one to test and one to validate with, by lot.
+
+    What an episode is for does not depend on those that are recorded after it: a file may grow, and
+    no episode that was trained on comes to test the model.
+    """
+    if count < 3:
+        raise ValueError(f"got {count} episodes, expected at least 3")
+    period = max(3, round(1 / share))
+    drawn = []
+    for start in range(0, count, period):
+        size = min(count, period) if start == 0 else period
+        draw = rng.generator("cpu", seed, f"split {start}")
+        drawn.append(start + torch.randperm(size, generator=draw)[:2])
+    test, validation = (part[part < count] for part in torch.stack(drawn, 1))
+    return {"test": test, "validation": validation}
 
 
 def _rolled_out(data: Episodes, starts: Tensor, parts: Mapping[str, Tensor], most: int) -> int:

@@ -175,6 +175,8 @@ def settle(model: WorldModel, images: Shaped[Tensor, "n H W C"]) -> None:
     validated, kept and tested would be another model than the one that was trained.
     """
     norms = [module for module in model.modules() if isinstance(module, Norm)]
+    if not norms:
+        return
     usual = [norm.momentum for norm in norms]
     for norm in norms:
         norm.train()
