@@ -1,4 +1,6 @@
-"""What copying the input gets on each Atari game, in pixels: python benchmarks/atari_floors.py OUT.json
+"""What copying the input gets on each Atari game, in pixels.
+
+python benchmarks/atari_floors.py OUT.json
 
 Needs the games' files (`nps data atari`, or NPS_DATA) and no model.
 """
