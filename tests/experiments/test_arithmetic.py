@@ -19,12 +19,12 @@ from nps.experiments.arithmetic_report import PAPER_TABLES
 from nps.experiments.balance import use_entropy
 from nps.experiments.results import Result, median_run, read_results, spread
 from nps.rules import Trace
-from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.loop import Settings, train
 from nps.training.run import Run
 from nps.training.task import Batch
 from nps.worlds.arithmetic import OPERATIONS
+from tests.experiments.stacks import assert_stack_equals_single
 
 CPU = torch.device("cpu")
 TINY = {"train_examples": 256, "validation_examples": 64, "test_examples": 64}
@@ -59,24 +59,8 @@ def test_a_stack_of_seeds_equals_single_runs(tmp_path, name):
     small = {**TINY, "batch_size": 64, "epochs": 2, "validate_every": 1}
     config = dataclasses.replace(PRESETS[name].config, **small)
     task = ArithmeticTask(config, CPU)
-    seeds = (0, 3)
-    stacked = {s: Run(tmp_path / f"stack/seed-{s}") for s in seeds}
-    for run in stacked.values():
-        run.folder.mkdir(parents=True)
-    train(task, config, stacked, CPU, Settings(), lambda text: None)
-    for s in seeds:
-        alone = Run(tmp_path / f"alone-{s}")
-        alone.folder.mkdir()
-        train(task, config, {s: alone}, CPU, Settings(), lambda text: None)
-        ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked[s], alone))
-        for group in ("model", "best", "optimizer"):
-            for key, tensor in theirs.tensors[group].items():
-                torch.testing.assert_close(
-                    ours.tensors[group][key], tensor, rtol=1e-4, atol=1e-5, msg=f"{group} {key}"
-                )
-        for row, other in zip(stacked[s].metrics(), alone.metrics(), strict=True):
-            assert row["loss"] == pytest.approx(other["loss"], rel=1e-4)
-            assert row["validation"]["mse"] == pytest.approx(other["validation"]["mse"], rel=1e-4)
+    everything = ("model", "best", "optimizer")
+    assert_stack_equals_single(tmp_path, task, "mse", groups=everything, rtol=1e-4, atol=1e-5)
 
 
 def test_a_step_is_a_function_of_its_arguments():

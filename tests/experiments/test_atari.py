@@ -23,6 +23,7 @@ from nps.training.task import Batch
 from nps.worlds import atari, atari_file, atari_play
 from nps.worlds.atari_games import GAMES, Settings
 from nps.worlds.atari_play import Played
+from tests.experiments.stacks import assert_stack_equals_single
 from tests.test_cli import call
 
 CPU = torch.device("cpu")
@@ -144,18 +145,7 @@ def test_copying_the_input_by_a_plain_loop():
 @pytest.mark.parametrize("preset", ["atari-nps", "atari-gnn-aligned"])
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, preset):
     task = AtariTask(dataclasses.replace(PRESETS[preset].config, **TINY, epochs=2), CPU)
-    stacked = {s: Run(tmp_path / f"stack/seed-{s}") for s in (0, 3)}
-    alone = {s: Run(tmp_path / f"alone-{s}") for s in stacked}
-    for run in (*stacked.values(), *alone.values()):
-        run.folder.mkdir(parents=True)
-    train(task, task.config, stacked, CPU, LoopSettings(), lambda text: None)
-    for s, run in alone.items():
-        train(task, task.config, {s: run}, CPU, LoopSettings(), lambda text: None)
-        ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked[s], run))
-        for key, tensor in theirs.tensors["model"].items():
-            torch.testing.assert_close(
-                ours.tensors["model"][key], tensor, rtol=1e-3, atol=1e-4, msg=key
-            )
+    assert_stack_equals_single(tmp_path, task, "loss")
 
 
 def test_the_kept_model_has_the_statistics_of_its_own_weights(tmp_path):

@@ -20,10 +20,9 @@ from nps.experiments.results import mean_sd
 from nps.models.contrastive import DRAWS
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
-from nps.training.loop import Settings, train
-from nps.training.run import Run
 from nps.training.task import Batch
 from nps.worlds.blocks import MODES, State, render, step
+from tests.experiments.stacks import assert_stack_equals_single
 
 CPU = torch.device("cpu")
 TINY = {
@@ -117,23 +116,9 @@ def test_the_loss_is_that_of_a_plain_loop(negatives):
 )
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, changes):
     task = task_of(epochs=2, learning_rate=1e-3, slot_dim=4, mode="fixed-palette", **changes)
-    stacked = {s: Run(tmp_path / f"stack/seed-{s}") for s in (0, 3)}
-    alone = {s: Run(tmp_path / f"alone-{s}") for s in stacked}
-    for run in (*stacked.values(), *alone.values()):
-        run.folder.mkdir(parents=True)
-    train(task, task.config, stacked, CPU, Settings(), lambda text: None)
-    for s, run in alone.items():
-        train(task, task.config, {s: run}, CPU, Settings(), lambda text: None)
-        ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked[s], run))
-        assert theirs.tensors["model"]["encoder.extractor.1.num_batches_tracked"] == 4
-        for group in ("model", "best"):
-            for key, tensor in theirs.tensors[group].items():
-                torch.testing.assert_close(
-                    ours.tensors[group][key], tensor, rtol=1e-3, atol=1e-4, msg=f"{group} {key}"
-                )
-        for row, other in zip(stacked[s].metrics(), run.metrics(), strict=True):
-            assert row["loss"] == pytest.approx(other["loss"], rel=1e-4)
-            assert row["validation"]["loss"] == pytest.approx(other["validation"]["loss"], rel=1e-3)
+    for run in assert_stack_equals_single(tmp_path, task, "loss").values():
+        model = checkpoint.newest(run.checkpoints, print).tensors["model"]
+        assert model["encoder.extractor.1.num_batches_tracked"] == 4
 
 
 class Knows(nn.Module):

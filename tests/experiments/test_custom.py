@@ -9,11 +9,9 @@ import torch
 from nps.experiments import load_task
 from nps.experiments.custom import Config, CustomTask
 from nps.experiments.custom import data as splitting
-from nps.training import checkpoint
-from nps.training.loop import Settings, train
-from nps.training.run import Run
 from nps.training.task import Batch
 from nps.worlds.custom import load_episodes
+from tests.experiments.stacks import assert_stack_equals_single
 from tests.test_cli import call
 
 CPU = torch.device("cpu")
@@ -238,18 +236,7 @@ def test_short_episodes_are_ranked_after_fewer_steps(tmp_path):
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, continuous):
     np.savez(tmp_path / "my.npz", **arrays_of(continuous=continuous))
     task = task_of(tmp_path / "my.npz", epochs=2)
-    stacked = {s: Run(tmp_path / f"stack/seed-{s}") for s in (0, 3)}
-    alone = {s: Run(tmp_path / f"alone-{s}") for s in stacked}
-    for run in (*stacked.values(), *alone.values()):
-        run.folder.mkdir(parents=True)
-    train(task, task.config, stacked, CPU, Settings(), lambda text: None)
-    for s, run in alone.items():
-        train(task, task.config, {s: run}, CPU, Settings(), lambda text: None)
-        ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked[s], run))
-        for key, tensor in theirs.tensors["model"].items():
-            torch.testing.assert_close(
-                ours.tensors["model"][key], tensor, rtol=1e-3, atol=1e-4, msg=key
-            )
+    assert_stack_equals_single(tmp_path, task, "loss")
 
 
 def test_run_asks_for_the_file_before_anything_is_written(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -23,7 +24,7 @@ Perception = Literal[Extractor, "slot-attention"]
 
 
 @dataclass(frozen=True)
-class WorldModelConfig(TrainConfig):
+class WorldModelConfig(TrainConfig, ABC):
     """Encoder, transition and loss. Defaults are the paper's for blocks, and Ke et al.'s."""
 
     epochs: int = 100
@@ -81,9 +82,9 @@ class WorldModelConfig(TrainConfig):
     training images have with the very weights that are validated."""
 
     @property
+    @abstractmethod
     def slots(self) -> int:
         """Number of slots M: a field, or another name for one."""
-        raise NotImplementedError
 
     def __post_init__(self) -> None:
         super().__post_init__()
