@@ -57,3 +57,26 @@ def require_finite(name: str, tensor: Tensor) -> None:
         where = tuple(torch.nonzero(~finite)[0].tolist())
         value = tensor[where].item()
         raise ValueError(f"{name}: got {value} at index {where}, expected finite numbers")
+
+
+def require_slots(slots: Tensor, slot_mask: Tensor | None, slot_dim: int, events: int) -> None:
+    """Slots (..., M, D), or (..., M, C, H, W) with three events, and a mask of them if any."""
+    layout, size = ("(..., M, D)", "D") if events == 1 else ("(..., M, C, H, W)", "C")
+    if not isinstance(slots, Tensor) or not slots.is_floating_point():
+        kind = slots.dtype if isinstance(slots, Tensor) else type(slots).__name__
+        raise ValueError(f"slots: got {kind}, expected a floating point tensor")
+    if slots.dim() < 1 + events or slots.shape[-events] != slot_dim:
+        raise ValueError(
+            f"slots: got shape {tuple(slots.shape)}, expected {layout} with {size} = {slot_dim}"
+        )
+    if slots.shape[-1 - events] == 0:
+        raise ValueError(f"slots: got shape {tuple(slots.shape)}, expected at least one slot")
+    if slot_mask is None:
+        return
+    require_type("slot_mask", slot_mask, Tensor, "a tensor")
+    expected = tuple(slots.shape[:-events])
+    if slot_mask.dtype != torch.bool or tuple(slot_mask.shape) != expected:
+        raise ValueError(
+            f"slot_mask: got {slot_mask.dtype} of shape {tuple(slot_mask.shape)}, "
+            f"expected torch.bool of shape {expected}"
+        )

@@ -22,6 +22,7 @@ from nps.rules.check import (
     require_finite,
     require_int,
     require_number,
+    require_slots,
     require_type,
 )
 from nps.rules.gumbel import MIN_TEMPERATURE, gumbel, hard_choice
@@ -147,7 +148,7 @@ class RuleLayer(nn.Module, ABC):
             The new slots, or (slots, Trace).
         """
         events = self.rules.event_dims
-        self._check_slots(slots, slot_mask)
+        require_slots(slots, slot_mask, self.slot_dim, events)
         given = slots
         if slot_mask is not None:
             slots = torch.where(behind(slot_mask, events), slots, 0.0)
@@ -322,29 +323,6 @@ class RuleLayer(nn.Module, ABC):
         return update.reshape(*batch, *slot)
 
     # -- checks -------------------------------------------------------------------------------
-
-    def _check_slots(self, slots: Tensor, slot_mask: Tensor | None) -> None:
-        events = self.rules.event_dims
-        layout = "(..., M, D)" if events == 1 else "(..., M, C, H, W)"
-        if not isinstance(slots, Tensor) or not slots.is_floating_point():
-            kind = slots.dtype if isinstance(slots, Tensor) else type(slots).__name__
-            raise ValueError(f"slots: got {kind}, expected a floating point tensor")
-        if slots.dim() < 1 + events or slots.shape[-events] != self.slot_dim:
-            raise ValueError(
-                f"slots: got shape {tuple(slots.shape)}, expected {layout} with "
-                f"{'D' if events == 1 else 'C'} = {self.slot_dim}"
-            )
-        if slots.shape[-1 - events] == 0:
-            raise ValueError(f"slots: got shape {tuple(slots.shape)}, expected at least one slot")
-        if slot_mask is None:
-            return
-        require_type("slot_mask", slot_mask, Tensor, "a tensor")
-        expected = tuple(slots.shape[:-events])
-        if slot_mask.dtype != torch.bool or tuple(slot_mask.shape) != expected:
-            raise ValueError(
-                f"slot_mask: got {slot_mask.dtype} of shape {tuple(slot_mask.shape)}, "
-                f"expected torch.bool of shape {expected}"
-            )
 
     def _features(
         self, slots: Tensor, selection: Selection | None, slot_mask: Tensor | None
