@@ -90,7 +90,8 @@ def test_the_kernels_repeat_bit_for_bit(dtype):
 
 
 @pytest.mark.gpu
-def test_in_bf16_they_are_exact_up_to_rounding():
+def test_in_bf16_they_are_no_further_off_than_torch_s_operations(monkeypatch):
+    """Gradients that nearly cancel lose digits to any bf16; the kernels lose no more of them."""
     case = ((), 8, 2500, 64, 5)
     exact = inputs(case)
     exact[2] /= 8  # scores of about 1, as where slots begin
@@ -98,8 +99,12 @@ def test_in_bf16_they_are_exact_up_to_rounding():
     tensors[0] = tensors[0].bfloat16()
     theirs = with_gradients(case, exact)
     ours = with_gradients(case, [x.clone() for x in tensors])
-    for a, b in zip(ours, theirs, strict=True):
-        assert (a.cpu().double() - b).norm() / b.norm() < 0.05
+    monkeypatch.setattr(attending, "_has_kernels", lambda _: False)
+    usual = with_gradients(case, [x.clone() for x in tensors])
+    for a, b, c in zip(ours, theirs, usual, strict=True):
+        off, torch_s = ((x.cpu().double() - b).norm() / b.norm() for x in (a, c))
+        assert off < torch_s * 1.1
+        assert off < 0.1
 
 
 def test_the_kernels_in_the_interpreter():

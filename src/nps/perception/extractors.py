@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nps.perception import cudnn
 from nps.perception.convolution import convolve
 from nps.perception.normalise import normalise
 
@@ -33,17 +34,26 @@ MOMENTUM = 0.1
 """How far a batch's statistics move the running ones."""
 
 
+def numbers(image: Shaped[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Bytes stand for numbers from 0 to 1."""
+    return image / 255.0 if image.dtype == torch.uint8 else image
+
+
 class Conv(nn.Conv2d):
-    """torch's convolution with the channels last, initialised as C-SWM does."""
+    """torch's convolution with the channels last, initialised as C-SWM does; bytes are numbers."""
 
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, image: Float[Tensor, "B H H C"]) -> Float[Tensor, "B H2 H2 out"]:
-        bias = self.weight.new_zeros(self.out_channels) if self.bias is None else self.bias
+    def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B H2 H2 out"]:
         around = int(self.padding[0])
+        same = 2 * around + 1 == self.kernel_size[0] and self.stride[0] == 1
+        if same and self.bias is None and cudnn.suits(image, self.weight):
+            return cudnn.convolve(image, self.weight)
+        image = numbers(image)
+        bias = self.weight.new_zeros(self.out_channels) if self.bias is None else self.bias
         if around:  # with zeros, where `convolve` would replicate the border
             image = F.pad(image, (0, 0, around, around, around, around))
         return convolve(image, self.weight[None, None], bias, stride=self.stride[0])
@@ -163,11 +173,12 @@ class ObjectEncoder(nn.Module):
         if images.dim() != 4 or tuple(images.shape[1:]) != expected:
             sizes = ", ".join(map(str, expected))
             raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
-        if images.dtype == torch.uint8:
-            images = images / 255.0
         maps: Tensor = self.extractor(images)
         return maps.permute(0, 3, 1, 2)
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
-        slots: Tensor = self.encoder(self.maps(images).flatten(2))
+        maps = self.maps(images)
+        # Rows in one piece: in a stack of seeds, a product for each image would be made of them.
+        rows: Tensor = self.encoder(maps.flatten(2).flatten(0, 1))
+        slots: Tensor = rows.unflatten(0, maps.shape[:2])
         return slots

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nps.perception import extractors
+from nps.perception import cudnn, extractors
 from nps.perception.attend import normalise
 from nps.perception.slot_attention import SlotAttention, Start, after
 
@@ -27,15 +27,18 @@ LAYERS = 4
 
 
 class Conv(extractors.Conv):
-    """A convolution that keeps the image's size, and ReLU; for a single model, the library's."""
+    """A convolution that keeps the image's size, and ReLU."""
 
     def __init__(self, size_in: int, size_out: int) -> None:
         super().__init__(size_in, size_out, KERNEL, padding=KERNEL // 2)
 
-    def forward(self, image: Float[Tensor, "B H H C"]) -> Float[Tensor, "B H H out"]:
+    def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B H H out"]:
+        if cudnn.suits(image, self.weight):
+            return cudnn.convolve(image, self.weight, self.bias)
         if torch._C._functorch.is_functorch_wrapped_tensor(self.weight):  # a stack of seeds
             return super().forward(image).relu()
         # Channels that are last stay so: the permuted view is what cuDNN calls channels_last.
+        image = extractors.numbers(image)
         x = F.conv2d(image.permute(0, 3, 1, 2), self.weight, self.bias, padding=KERNEL // 2)
         return x.relu().permute(0, 2, 3, 1)
 
@@ -115,7 +118,7 @@ class SlotEncoder(nn.Module):
         if images.dim() != 4 or tuple(images.shape[1:]) != expected:
             sizes = ", ".join(map(str, expected))
             raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
-        x = images / 255.0 if images.dtype == torch.uint8 else images
+        x = images
         for convolution in self.convolutions:
             x = convolution(x)
         x = normalise(x.flatten(1, 2), self.place())
