@@ -79,25 +79,42 @@ def picture_rows(
 
 def error_over_length(
     lengths: Sequence[int],
-    lines: dict[str, Float[ndarray, "S K"]],
-    floors: dict[str, Sequence[float]],
+    lines: Mapping[str, Mapping[str, Float[ndarray, "S K"]]],
+    floors: Mapping[str, Sequence[float]],
     trained_to: int,
 ) -> bytes:
     """Error of composed operations over their number: medians over seeds, with their range.
 
     Args:
         lengths: how many operations.
-        lines: name -> errors of S seeds at each length.
+        lines: model -> way of composing (two at most) -> errors of S seeds at each length.
         floors: name -> what no model is needed for, at each length.
         trained_to: the longest history of a picture in training.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
     axis = figure.subplots()
-    for name, errors in lines.items():
-        (drawn,) = axis.plot(lengths, np.median(errors, 0), marker="o", label=name)
-        axis.fill_between(lengths, errors.min(0), errors.max(0), color=drawn.get_color(), alpha=0.2)
+    for m, (name, ways) in enumerate(lines.items()):
+        # Side by side: models that do the same would hide each other.
+        places = np.asarray(lengths) + 0.07 * (m - (len(lines) - 1) / 2)
+        colour = f"C{m}"
+        looks = (("-", colour), ("-.", "white"))
+        for (way, errors), (style, inside) in zip(ways.items(), looks, strict=False):
+            middle = np.median(errors, 0)
+            reach = [middle - errors.min(0), errors.max(0) - middle]
+            axis.errorbar(
+                places,
+                middle,
+                reach,
+                color=colour,
+                linestyle=style,
+                linewidth=1.2,
+                marker="o",
+                markerfacecolor=inside,
+                capsize=3,
+                label=f"{name}, {way}",
+            )
     for (name, values), style in zip(floors.items(), ("--", ":"), strict=False):
         axis.plot(lengths, values, style, color="gray", label=name)
     axis.axvline(trained_to + 0.5, color="gray", linewidth=0.8)
@@ -106,7 +123,7 @@ def error_over_length(
     axis.set_xlabel("operations, one after the other")
     axis.set_ylabel("MSE")
     axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     return png(figure)
 
 

@@ -104,9 +104,11 @@ def composition_table(results: Results, labels: Labels) -> Table:
 def composition_figure(results: Results, labels: Labels, depth: int) -> Figure:
     first = next(iter(results.values()))[0].test["composition"]
     lines = {
-        f"{labels[name]}, {spoken}": np.array([run.test["composition"][way] for run in runs])
+        labels[name]: {
+            spoken: np.array([run.test["composition"][way] for run in runs])
+            for way, spoken in WAYS.items()
+        }
         for name, runs in results.items()
-        for way, spoken in WAYS.items()
     }
     floors = {"all black": first["black"], "last input copied": first["copy"]}
     png = figures.error_over_length(first["length"], lines, floors, depth)
