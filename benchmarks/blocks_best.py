@@ -30,6 +30,8 @@ from nps.training.run import Run
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "blocks-best": {},
+    "rules with one hidden layer": {"rule_layers": 1},
+    "rules with three hidden layers": {"rule_layers": 3},
     "no dropout of contexts": {"context_dropout": 0.0},
     "contexts learn from slots": {"context_gradient": "slot"},
     "null rule without handicap": {"null_handicap": 0.0},
@@ -39,12 +41,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one rule": {"rules": 1},
     "sequential, 2 stages": {"transition": "snps", "stages": 2},
 }
-SHOWN = ("moves_free", "moves_push", "moves_no_op", "h1_10", "push_context", "push_fired")
+SHOWN = ("moves_free", "moves_push", "moves_no_op", "push_moved", "push_context", "h1_10")
 EPISODES = {"validation_episodes": 1_000, "test_episodes": 100}
 """More of those that judge, and few of those that are not looked at."""
 
 
-def measure(name: str, seeds: int, device: torch.device, changes: dict[str, Any]) -> dict[str, Any]:
+def measure(
+    name: str, seeds: int, device: torch.device, settings: Settings, changes: dict[str, Any]
+) -> dict[str, Any]:
     config = replace(PRESETS["blocks-best"].config, **{**EPISODES, **VARIANTS[name], **changes})
     task = BlocksTask(config, device)
     began = time.perf_counter()
@@ -52,7 +56,7 @@ def measure(name: str, seeds: int, device: torch.device, changes: dict[str, Any]
         runs = {seed: Run(Path(folder) / f"seed-{seed}") for seed in range(seeds)}
         for run in runs.values():
             run.folder.mkdir()
-        train(task, config, runs, device, Settings(), lambda text: None)
+        train(task, config, runs, device, settings, lambda text: None)
         seconds = time.perf_counter() - began
         rows = []
         for seed, run in runs.items():
@@ -95,10 +99,12 @@ def main(path: str, *words: str) -> None:
     seeds = changes.pop("seeds", 5)
     folders = [word for word in words if "=" not in word]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # On a GPU tf32: exact products take twice as long here.
+    settings = Settings(precision="tf32" if device.type == "cuda" else "float32")
     with Path(path).open("w") as file:
         file.write(json.dumps(provenance.describe(device)) + "\n")
         for name in folders or VARIANTS:
-            row = measure_run(name) if folders else measure(name, seeds, device, changes)
+            row = measure_run(name) if folders else measure(name, seeds, device, settings, changes)
             file.write(json.dumps(row) + "\n")
             file.flush()
             shown = [f"{key} {[round(100 * x, 1) for x in row[key]]}" for key in SHOWN]

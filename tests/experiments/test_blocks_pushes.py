@@ -95,7 +95,17 @@ class Traces(nn.Module):
             pusher = self.order.index(pushes.pusher[p])
             rule[p, 0, pushed] = 0
             context[p, 0, pushed] = pusher if p < count // 2 else pushed
-        return slots, Trace(rule, context, torch.zeros(count, 1, 5, 1), torch.zeros(count, 1, 5, 5))
+        trace = Trace(rule, context, torch.zeros(count, 1, 5, 1), torch.zeros(count, 1, 5, 5))
+        return self.predict(slots, action), trace
+
+    def predict(self, slots: Tensor, action: Tensor) -> Tensor:
+        """The pusher always moves, the pushed block in a third of the pushes."""
+        pushes = pushes_from(some_states(), stay=True)
+        before, after = (x.positions.clone() for x in (pushes.before, pushes.after))
+        row, some = torch.arange(len(action)), torch.arange(len(action)) % 3 == 0
+        block = torch.where(some, pushes.pusher, pushes.pushed)
+        after[row, block] = torch.where(some, after[row, block].T, before[row, block].T).T
+        return self.encode(after)
 
 
 def test_the_share_of_pushes_that_the_trace_tells(monkeypatch):
@@ -109,14 +119,18 @@ def test_the_share_of_pushes_that_the_trace_tells(monkeypatch):
     count = len(pushes_from(state, stay=True).action)
     assert metrics["push_context"] == (count // 2) / count
     assert metrics["push_fired"] == (count - 1) / count
+    assert metrics["push_moved"] == -(-count // 3) / count
     assert metrics["slot_of_block"] == [model.order.index(block) for block in range(5)]
     assert metrics["slots_one_to_one"]
 
 
-def test_what_has_no_rules_tells_nothing():
+def test_what_has_no_rules_tells_nothing(monkeypatch):
+    monkeypatch.setattr(module, "render", lambda state: state.positions)
     model = Traces()
     model.transition = nn.Identity()
-    data = episodes(2, 2, 1, "fixed-palette")
-    assert push_metrics(model, data, some_states(), stay=True) == {}
+    data = episodes(30, 20, 1, "fixed-palette")
+    metrics = push_metrics(model, data, some_states(), stay=True)
+    assert set(metrics) == {"push_moved", "slot_of_block", "slots_one_to_one"}
+    assert 0.3 < metrics["push_moved"] < 0.4
     light = start(50, "shapes", torch.Generator().manual_seed(0))
     assert push_metrics(Traces(), data, light, stay=False) == {}

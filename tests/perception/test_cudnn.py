@@ -91,7 +91,7 @@ def test_on_a_cpu_nothing_is_for_cudnn():
 
 
 def compare_layouts(device: str) -> None:
-    """The kernel writes the very numbers that torch's operations do."""
+    """The kernel writes what torch's operations do, in bf16 to the bit."""
     from nps.perception.unroll import _plain, wide
     from nps.perception.unroll_kernels import unrolled
 
@@ -104,7 +104,9 @@ def compare_layouts(device: str) -> None:
             for kind in kinds:
                 theirs = _plain(form, kernel, kind)
                 ours = unrolled(form.to(device), kernel, wide(channels, kernel), kind)
-                assert torch.equal(ours.cpu(), theirs), (channels, kernel, width, kind)
+                if kind == torch.bfloat16:
+                    assert torch.equal(ours.cpu(), theirs), (channels, kernel, width)
+                torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-6, atol=0)
 
 
 def test_the_layout_in_the_interpreter():

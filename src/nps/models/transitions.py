@@ -203,6 +203,7 @@ def make_transition(
     rule_dim: int = 64,
     key_dim: int = 32,
     rule_hidden_dim: int = 128,
+    rule_layers: int = 1,
     selection: Selection = "linear",
     temperature: float = 1.0,
     self_context: bool = True,
@@ -221,7 +222,7 @@ def make_transition(
             does not, so that what it learns of one slot holds for all.
         hidden_dim: width of the dense ones.
         rules, stages, rule_dim, key_dim: N, K and sizes of the rule layers.
-        rule_hidden_dim: hidden units of a rule's MLP.
+        rule_hidden_dim, rule_layers: hidden units of a rule's MLP, and hidden layers of them.
         selection: how rule layers see the slots: "linear" is the paper's; with one rule and an
             action copied to every slot it cannot see the action, "mlp" and "per-slot" can.
         temperature: of the softmax that gives the choices their gradient.
@@ -253,6 +254,7 @@ def make_transition(
         rule_dim=rule_dim,
         key_dim=key_dim,
         hidden_dim=rule_hidden_dim,
+        hidden_layers=rule_layers,
         selection_dim=seen,
         query="mlp" if selection == "mlp" else "linear",
         temperature=temperature,

@@ -76,6 +76,8 @@ class MLPRules(RuleSet):
         slot_dim: size D of a slot.
         rule_dim: size of the embeddings.
         hidden_dim: H of the action.
+        hidden_layers: the paper has one. A rule that compares two slots (are they neighbours?)
+            learns it much faster with two; stages are then not fused.
 
     Shapes: slots (T, D), choice (T, N) -> (T, D).
     """
@@ -86,19 +88,28 @@ class MLPRules(RuleSet):
     bias_out: Parameter
 
     def __init__(
-        self, num_rules: int, slot_dim: int, *, rule_dim: int = 64, hidden_dim: int = 128
+        self,
+        num_rules: int,
+        slot_dim: int,
+        *,
+        rule_dim: int = 64,
+        hidden_dim: int = 128,
+        hidden_layers: int = 1,
     ) -> None:
         require_int("hidden_dim", hidden_dim, at_least=1)
+        require_int("hidden_layers", hidden_layers, at_least=1)
         require_int("slot_dim", slot_dim, at_least=1)
         first, last = bounds(2 * slot_dim, hidden_dim)
-        action = {
-            "weight_in": ((2 * slot_dim, hidden_dim), first),
-            "bias_in": ((hidden_dim,), 0.0),
-            "weight_out": ((hidden_dim, slot_dim), last),
-            "bias_out": ((slot_dim,), 0.0),
-        }
+        middle, _ = bounds(hidden_dim, hidden_dim)
+        action = {"weight_in": ((2 * slot_dim, hidden_dim), first), "bias_in": ((hidden_dim,), 0.0)}
+        for k in range(1, hidden_layers):
+            action[f"weight_{k}"] = ((hidden_dim, hidden_dim), middle)
+            action[f"bias_{k}"] = ((hidden_dim,), 0.0)
+        action |= {"weight_out": ((hidden_dim, slot_dim), last), "bias_out": ((slot_dim,), 0.0)}
         super().__init__(num_rules, slot_dim, rule_dim, action)
         self.hidden_dim = hidden_dim
+        self.hidden_layers = hidden_layers
+        self._action = tuple(action)
 
     def forward(
         self,
@@ -108,7 +119,7 @@ class MLPRules(RuleSet):
     ) -> Float[Tensor, "T D"]:
         if not self.training and only_fired(primary, context, choice, *self.parameters()):
             return self._fired(primary, context, choice)
-        if self.training:
+        if self.training and self.hidden_layers == 1:
             if primary.is_cuda or torch.compiler.is_compiling():
                 return self._chosen(masked, primary, context, choice)
             if len(primary) >= MANY_ROWS and _plain(primary):
@@ -126,7 +137,7 @@ class MLPRules(RuleSet):
 
     def _fired(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
         """What the chosen rules do, and nothing else."""
-        weights = [self.tensor(name) for name in ACTION]
+        weights = [self.tensor(name) for name in self._action]
         static = primary.device.type != "cpu"
         size, at_once = (GPU_BLOCK, GPU_AT_ONCE) if static else (BLOCK, AT_ONCE)
 
@@ -134,11 +145,8 @@ class MLPRules(RuleSet):
             if not static and rule[0] == rule[-1]:  # all of one rule: no need to copy it b times
                 rule = rule[:1]
             chosen = [padded(w.index_select(0, rule), w.dim() - 1) for w in weights]
-            weight_in, weight_out = (w.expand(len(x), -1, -1) for w in chosen[::2])
-            bias_in, bias_out = (b.unsqueeze(1) for b in chosen[1::2])
-            x = padded(x.to(weight_in.dtype), 1)
-            hidden = torch.baddbmm(bias_in, x, weight_in).relu_()
-            return torch.baddbmm(bias_out, hidden, weight_out)[..., : self.slot_dim]
+            x = padded(x.to(chosen[0].dtype), 1)
+            return _layers(x, chosen)[..., : self.slot_dim]
 
         return Blocks.of(choice, size, static=static).run(primary, context, act, at_once)
 
@@ -146,14 +154,21 @@ class MLPRules(RuleSet):
         self, primary: Float[Tensor, "T D"], context: Float[Tensor, "T D"]
     ) -> Float[Tensor, "N T D"]:
         """What every rule would do."""
-        weight_in, bias_in = self.tensor("weight_in"), self.tensor("bias_in")
-        weight_out, bias_out = self.tensor("weight_out"), self.tensor("bias_out")
-        x = torch.cat([primary, context], -1).to(weight_in.dtype)
+        weights = [self.tensor(name) for name in self._action]
+        x = torch.cat([primary, context], -1).to(weights[0].dtype)
         if not self.training:
-            x, weight_in, bias_in = padded(x, 1), padded(weight_in, 2), padded(bias_in, 1)
-            weight_out, bias_out = padded(weight_out, 2), padded(bias_out, 1)
-        hidden = torch.baddbmm(bias_in.unsqueeze(1), x.expand(len(self), -1, -1), weight_in).relu()
-        return torch.baddbmm(bias_out.unsqueeze(1), hidden, weight_out)[..., : self.slot_dim]
+            x, weights = padded(x, 1), [padded(w, w.dim() - 1) for w in weights]
+        return _layers(x.expand(len(self), -1, -1), weights)[..., : self.slot_dim]
+
+
+def _layers(x: Float[Tensor, "b T in"], weights: Sequence[Tensor]) -> Float[Tensor, "b T out"]:
+    """Linear layers with ReLU between them, one set of weights or b of them."""
+    last = len(weights) - 2
+    for k in range(0, len(weights), 2):
+        weight, bias = weights[k].expand(len(x), -1, -1), weights[k + 1].unsqueeze(1)
+        x = torch.baddbmm(bias, x, weight)
+        x = x if k == last else x.relu_()
+    return x
 
 
 class ConvRules(RuleSet):

@@ -63,6 +63,7 @@ class RuleLayer(nn.Module, ABC):
         rule_dim: int = 64,
         key_dim: int = 32,
         hidden_dim: int = 128,
+        hidden_layers: int = 1,
         temperature: float = 1.0,
         selection_dim: int | None = None,
         dropout: float = 0.0,
@@ -90,7 +91,13 @@ class RuleLayer(nn.Module, ABC):
         require_type("self_context", self_context, bool, "True or False")
         require_choice("context_gradient", context_gradient, get_args(ContextGradient))
         if rules is None:
-            rules = MLPRules(num_rules, slot_dim, rule_dim=rule_dim, hidden_dim=hidden_dim)
+            rules = MLPRules(
+                num_rules,
+                slot_dim,
+                rule_dim=rule_dim,
+                hidden_dim=hidden_dim,
+                hidden_layers=hidden_layers,
+            )
         require_type("rules", rules, RuleSet, "a rule set such as ConvRules")
         if (len(rules), rules.slot_dim) != (num_rules, slot_dim):
             raise ValueError(
@@ -188,7 +195,7 @@ class RuleLayer(nn.Module, ABC):
         """Is this the common case, for which a stage is one function?"""
         if self.algorithm is None or not self.linear or type(self.rules) is not MLPRules:
             return False
-        if self.context_gradient != "slot" or self.context_dropout:
+        if self.context_gradient != "slot" or self.context_dropout or self.rules.hidden_layers > 1:
             return False
         if not self.rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
             return False

@@ -49,6 +49,7 @@ class SequentialNPS(RuleLayer):
         rule_dim: size of a rule's embedding.
         key_dim: size of queries and keys (paper: 32).
         hidden_dim: hidden units of a rule's MLP (paper: 128).
+        hidden_layers: of a rule's MLP (paper: 1).
         temperature: of the softmax that gives the gradient (paper: 1).
         selection_dim: size of the features selection sees, where they are not the slots.
         dropout: probability that a rule score is set to zero in training (paper: 0.35 on
@@ -66,7 +67,7 @@ class SequentialNPS(RuleLayer):
             `"update"`: the rule acts in every context, the update is the weighted sum, and the
             gradient knows what each context would have done. The values are the same; training
             computes M times as many updates.
-        rules: another rule set, e.g. `ConvRules`; `rule_dim` and `hidden_dim` are then its own.
+        rules: another rule set, e.g. `ConvRules`; its sizes are its own.
 
     Shapes: slots (..., M, D) -> (..., M, D).
     """

@@ -1,7 +1,6 @@
 """The data of the world models of Atari games, and the floor of their metric in pixels.
 
-Pictures lie on the device as bytes, each once; the two of an observation are put together inside
-the training step.
+Pictures lie on the device as bytes, and again as observations of two, which a training step takes.
 """
 
 from __future__ import annotations
@@ -45,7 +44,19 @@ class Seen:
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
     ) -> UInt8[Tensor, "n 50 50 6"]:
         """The picture now above the one before it, as `nps.worlds.atari.observe` has them."""
-        return torch.cat([self.frames[episode, time + 1], self.frames[episode, time]], -1)
+        rows: Tensor = self._rows[episode * (self.action.shape[1] + 1) + time]
+        images: Tensor = rows.view(torch.uint8).unflatten(-1, self.observed.shape[2:])
+        return images
+
+    @cached_property
+    def observed(self) -> UInt8[Tensor, "E T+1 50 50 6"]:
+        """Both pictures of every observation."""
+        return torch.cat([self.frames[:, 1:], self.frames[:, :-1]], -1)
+
+    @cached_property
+    def _rows(self) -> Int[Tensor, "E*(T+1) n"]:
+        """Observations as rows of eight bytes: a GPU gathers numbers, however small they are."""
+        return self.observed.flatten(0, 1).flatten(1).view(torch.int64)
 
     def truth(self) -> Int[Tensor, "E T+1 2"]:
         """The numbers of both pictures: equal for equal observations."""
@@ -76,7 +87,7 @@ class AtariTask(WorldModelTask[Config, Seen]):
     def copied(self) -> dict[str, float]:
         """`copy_…`: the first observation itself as the prediction of any later one, in pixels."""
         data = self.sets["test"]
-        seen = torch.cat([data.frames[:, 1:], data.frames[:, :-1]], -1).flatten(2).cpu()
+        seen = data.observed.flatten(2).cpu()
         moving = (seen != seen[0, 0]).flatten(0, 1).any(0)  # the rest adds nothing to a distance
         pixels, state = seen[..., moving].double(), data.truth().cpu()  # sums of bytes are exact
         metrics: dict[str, float] = {}

@@ -33,7 +33,7 @@ BEST = replace(
     context_gradient="update",
     context_dropout=0.35,
     null_handicap=1e6,
-    epochs=200,
+    rule_layers=2,
     learning_rate=2e-3,
     final_learning_rate=1e-5,
 )

@@ -70,7 +70,7 @@ def summary_table(results: Results) -> Table:
 
 def moves_table(results: Results) -> Table:
     """Do they know what an action does, and does the trace of a push tell who pushed?"""
-    metrics = ("moves_free", "moves_push", "moves_no_op", "push_context", "push_fired")
+    metrics = ("moves_free", "moves_push", "moves_no_op", "push_moved", "push_context")
     rows = [
         [
             LABELS.get(name, name),
@@ -82,13 +82,14 @@ def moves_table(results: Results) -> Table:
     ]
     caption = (
         "Free, push, no-op: share of actions whose prediction is nearest to what the action does, "
-        "among what all actions do. Push told: share of pushes in which the pusher is the context "
-        "of the pushed block, when a rule last changed it; fired: in which one changed it at all. "
-        "In its episode: H@1 among the states of the episode, ties are misses. Parameters: of the "
-        "transition. Mean ± standard deviation over seeds."
+        "among what all actions do. Pushed moves: share of pushes in which the pushed block too is "
+        "foreseen to move; the pusher's move alone is enough for Push. Push told: in which the "
+        "pusher is the context of the pushed block, when a rule last changed it. In its episode: "
+        "H@1 among the states of the episode, ties are misses. Parameters: of the transition. "
+        "Mean ± standard deviation over seeds."
     )
     among = [f"In its episode, {step}" for step in STEPS]
-    head = ["Model", "Free", "Push", "No-op", "Push told", "Fired", *among, "Parameters"]
+    head = ["Model", "Free", "Push", "No-op", "Pushed moves", "Push told", *among, "Parameters"]
     return Table(head, rows, caption)
 
 

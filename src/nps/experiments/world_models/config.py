@@ -18,6 +18,7 @@ from nps.training.config import TrainConfig
 Statistics = Literal["running", "settled"]
 SIZES = (
     "width", "slot_dim", "hidden_dim", "rules", "stages", "rule_dim", "key_dim", "rule_hidden_dim",
+    "rule_layers",
 )  # fmt: skip
 
 Perception = Literal[Extractor, "slot-attention"]
@@ -61,6 +62,8 @@ class WorldModelConfig(TrainConfig, ABC):
     """Size of queries and keys."""
     rule_hidden_dim: int = 128
     """Hidden units of a rule's MLP."""
+    rule_layers: int = 1
+    """Hidden layers of a rule's MLP (the paper's: 1)."""
     temperature: float = 1.0
     """Of the softmax that gives the choices of rules and contexts their gradient."""
     self_context: bool = True

@@ -51,6 +51,7 @@ def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
         rule_dim=config.rule_dim,
         key_dim=config.key_dim,
         rule_hidden_dim=config.rule_hidden_dim,
+        rule_layers=config.rule_layers,
         selection=config.selection,
         temperature=config.temperature,
         self_context=config.self_context,
