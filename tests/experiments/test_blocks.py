@@ -151,7 +151,8 @@ def numbers(state: State) -> Tensor:
 
 
 def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
-    monkeypatch.setattr(tasks, "render", numbers)
+    for module in (tasks, pushes):
+        monkeypatch.setattr(module, "render", numbers)
     tested = task_of(mode="fixed-palette", test_episodes=200).test(Knows())
     for steps in (1, 5, 10):
         assert tested[f"h1_{steps}"] == tested[f"h1_distinct_strict_{steps}"] == 1.0
@@ -159,6 +160,8 @@ def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
     assert tested["identity_h1_10"] < 0.9
     assert [tested[f"moves_{kind}"] for kind in ("free", "push", "no_op")] == [1.0, 1.0, 1.0]
     assert "moves_invalid" not in tested
+    assert tested["push_moved"] == 1.0
+    assert "push_context" not in tested  # there are no rules
 
 
 def test_the_slot_that_shows_a_block(monkeypatch):
