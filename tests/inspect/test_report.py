@@ -57,3 +57,32 @@ def test_put_into_replaces_only_its_table(tmp_path):
     assert text.endswith("| y | 2 |\n<!-- end -->\nafter\n")
     with pytest.raises(UserError, match="has no <!-- table: b -->"):
         put_into(path, "b", "x")
+
+
+def test_documents_ask_for_tables_by_name(tmp_path):
+    first, second = Table(["A"], [["1"]]), Table(["B"], [["2"]], name="more")
+    page = tmp_path / "page.md"
+    page.write_text("x\n<!-- table: e -->\nold\n<!-- end -->\ny\n<!-- table: e more -->\n<!-- end -->z")
+    put_into(page, "e", [first, second])
+    one, two = page.read_text().split("y\n")
+    assert "| A |" in one
+    assert "old" not in one
+    assert "| B |" in two
+    assert two.endswith("<!-- end -->z")
+    before = page.read_text()
+    put_into(page, "e", [first, second])
+    assert page.read_text() == before
+
+
+def test_a_named_table_need_not_be_asked_for(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: e --><!-- end -->")
+    put_into(page, "e", [Table(["A"], [["1"]]), Table(["B"], [["2"]], name="more")])
+    assert "| B |" not in page.read_text()
+    page.write_text("nothing")
+    with pytest.raises(UserError, match="has no <!-- table: e -->"):
+        put_into(page, "e", [Table(["A"], [["1"]])])
+    page.write_text("<!-- table: e --><!-- end --> <!-- table: e more -->")
+    with pytest.raises(UserError, match="has no <!-- table: e more -->"):
+        put_into(page, "e", [Table(["A"], [["1"]]), Table(["B"], [["2"]], name="more")])
+    assert page.read_text() == "<!-- table: e --><!-- end --> <!-- table: e more -->"

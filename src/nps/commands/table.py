@@ -36,13 +36,13 @@ def table(args: Sequence[str]) -> None:
     first = read_result(tested(folder)[0]).run.read()
     experiment = find_experiment(first["experiment"])
     report = experiment.write_report(folder)
-    summary = next(block for block in report.blocks if isinstance(block, Table))
+    summary, *more = (block for block in report.blocks if isinstance(block, Table))
     if not options.into and not options.report:
         print(markdown(summary))
     if options.report:
         print(f"{report.write(folder)} written")
     for path in options.into:
-        put_into(path, experiment.name, markdown(summary))
+        put_into(path, experiment.name, [summary, *(table for table in more if table.name)])
         print(f"{path}: table {experiment.name} updated")
 
 

@@ -30,6 +30,9 @@ pre { background: var(--soft); padding: .8rem; white-space: pre-wrap; border-rad
 """
 
 
+END = "<!-- end -->"
+
+
 @dataclass(frozen=True)
 class Heading:
     text: str
@@ -54,6 +57,8 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
+    name: str = ""
+    """If it has one, documents may ask for it beside the first table of a report."""
 
 
 @dataclass(frozen=True)
@@ -152,12 +157,20 @@ def _show(block: Block, console: Console) -> None:
         console.print(table)
 
 
-def put_into(path: Path, name: str, text: str) -> None:
-    """Replace what stands between `<!-- table: name -->` and `<!-- end -->` in a document."""
+def put_into(path: Path, experiment: str, tables: Sequence[Table]) -> None:
+    """Replace what stands between `<!-- table: experiment -->` and `<!-- end -->` in a document.
+
+    That is the first table; one with a name comes where `<!-- table: experiment name -->` asks for
+    it.
+    """
     document = path.read_text()
-    begin, end = f"<!-- table: {name} -->", "<!-- end -->"
-    head, found, rest = document.partition(begin)
-    _, closed, tail = rest.partition(end)
-    if not found or not closed:
-        raise UserError(f"{path}: has no {begin} … {end}")
-    path.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
+    for table in tables:
+        first = table is tables[0]
+        begin = f"<!-- table: {experiment if first else f'{experiment} {table.name}'} -->"
+        head, found, rest = document.partition(begin)
+        _, closed, tail = rest.partition(END)
+        if found and closed:
+            document = f"{head}{begin}\n{markdown(table)}\n{END}{tail}"
+        elif first or found:
+            raise UserError(f"{path}: has no {begin} … {END}")
+    path.write_text(document)

@@ -90,7 +90,7 @@ def moves_table(results: Results) -> Table:
     )
     among = [f"In its episode, {step}" for step in STEPS]
     head = ["Model", "Free", "Push", "No-op", "Pushed moves", "Push told", *among, "Parameters"]
-    return Table(head, rows, caption)
+    return Table(head, rows, caption, "moves")
 
 
 def stages(results: Results) -> list[Block]:
