@@ -62,7 +62,8 @@ def test_put_into_replaces_only_its_table(tmp_path):
 def test_documents_ask_for_tables_by_name(tmp_path):
     first, second = Table(["A"], [["1"]]), Table(["B"], [["2"]], name="more")
     page = tmp_path / "page.md"
-    page.write_text("x\n<!-- table: e -->\nold\n<!-- end -->\ny\n<!-- table: e more -->\n<!-- end -->z")
+    asked = "x\n<!-- table: e -->\nold\n<!-- end -->\ny\n<!-- table: e more -->\n<!-- end -->z"
+    page.write_text(asked)
     put_into(page, "e", [first, second])
     one, two = page.read_text().split("y\n")
     assert "| A |" in one
