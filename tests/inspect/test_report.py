@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nps.errors import UserError
 from nps.inspect.figures import usage_over_training
-from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text, markdown, put_into
+from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text, put_into
 
 TABLE = Table(["", "a<b"], [["x [red]", "1"], ["y", "2"]], "of & on")
 
@@ -51,12 +51,12 @@ def test_terminal_shows_text_with_brackets_as_they_are():
 def test_put_into_replaces_only_its_table(tmp_path):
     path = tmp_path / "README.md"
     path.write_text("before\n<!-- table: a -->\nold\n<!-- end -->\nafter\n")
-    put_into(path, "a", markdown(TABLE))
+    put_into(path, "a", [TABLE])
     text = path.read_text()
     assert text.startswith("before\n<!-- table: a -->\n|  | a<b |\n| --- | ---: |\n")
     assert text.endswith("| y | 2 |\n<!-- end -->\nafter\n")
     with pytest.raises(UserError, match="has no <!-- table: b -->"):
-        put_into(path, "b", "x")
+        put_into(path, "b", [TABLE])
 
 
 def test_documents_ask_for_tables_by_name(tmp_path):
