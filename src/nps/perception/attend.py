@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
+from nps.perception.seeds import stacked
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -103,7 +104,7 @@ class Normalise(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
-        return Normalise.apply(*_stacked(info.batch_size, in_dims, inputs)), (0, 0)
+        return Normalise.apply(*stacked(info.batch_size, in_dims, inputs)), (0, 0)
 
 
 class Attend(torch.autograd.Function):
@@ -131,12 +132,4 @@ class Attend(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
-        return Attend.apply(*_stacked(info.batch_size, in_dims, inputs)), (0, 0)
-
-
-def _stacked(seeds: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
-    """All of them with the seed first."""
-    return [
-        x if x is None else (x.expand(seeds, *x.shape) if dim is None else x.movedim(dim, 0))
-        for x, dim in zip(inputs, in_dims, strict=True)
-    ]
+        return Attend.apply(*stacked(info.batch_size, in_dims, inputs)), (0, 0)

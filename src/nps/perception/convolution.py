@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
+from nps.perception.seeds import stacked
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -120,8 +121,4 @@ class Convolution(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         *tensors, sizes = inputs
-        stacked = (
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in zip(tensors, in_dims, strict=False)
-        )
-        return Convolution.apply(*stacked, sizes), 0
+        return Convolution.apply(*stacked(info.batch_size, in_dims[:-1], tensors), sizes), 0

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nps.perception.seeds import stacked
 from nps.perception.unroll import few, unroll, widened
 
 if TYPE_CHECKING:
@@ -101,15 +102,7 @@ class Convolution(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         *tensors, around = inputs
-        stacked = (
-            x
-            if x is None or dim == 0
-            else x.expand(info.batch_size, *x.shape)
-            if dim is None
-            else x.movedim(dim, 0)
-            for x, dim in zip(tensors, in_dims, strict=False)
-        )
-        return Convolution.apply(*stacked, around), 0
+        return Convolution.apply(*stacked(info.batch_size, in_dims[:-1], tensors), around), 0
 
 
 def _one(

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
+from nps.perception.seeds import stacked
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -135,7 +136,7 @@ class Normalisation(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, form: Form, *values: Tensor) -> tuple[Any, Any]:
-        outputs = Normalisation.apply(form, *_stacked(info, in_dims[1:], values))
+        outputs = Normalisation.apply(form, *stacked(info.batch_size, in_dims[1:], values))
         return outputs, (0,) * len(outputs)
 
 
@@ -160,18 +161,10 @@ class Gradient(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, form: Form, *values: Tensor) -> tuple[Any, Any]:
-        return Gradient.apply(form, *_stacked(info, in_dims[1:], values)), (0, 0, 0)
+        return Gradient.apply(form, *stacked(info.batch_size, in_dims[1:], values)), (0, 0, 0)
 
 
 def _open(values: tuple[Tensor, ...], weight: Tensor) -> list[Tensor]:
     """With one dimension for the seeds."""
     stacked = weight.dim() - 1
     return [v.reshape(-1, *v.shape[stacked:]) for v in values]
-
-
-def _stacked(info: Any, dims: tuple[int | None, ...], values: tuple[Tensor, ...]) -> list[Tensor]:
-    """What is mapped over becomes the first dimension; what is shared, too."""
-    return [
-        v.expand(info.batch_size, *v.shape) if dim is None else v.movedim(dim, 0)
-        for v, dim in zip(values, dims, strict=True)
-    ]

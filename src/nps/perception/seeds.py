@@ -1,0 +1,14 @@
+"""What functions with a rule for vmap share: the seeds of a stack as a first dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def stacked(seeds: int, dims: Sequence[int | None], values: Sequence[Any]) -> list[Any]:
+    """What is mapped over has the seeds first; what is shared, too, without a copy."""
+    return [
+        x if x is None else x.expand(seeds, *x.shape) if dim is None else x.movedim(dim, 0)
+        for x, dim in zip(values, dims, strict=True)
+    ]
