@@ -79,9 +79,10 @@ def test_a_stack_is_each_seed_alone(case, shared):
         torch.testing.assert_close(ours, theirs)
 
 
-def test_bytes_are_numbers_from_0_to_1():
-    image = torch.arange(2 * 6 * 6 * 3).remainder(256).view(2, 6, 6, 3).byte()
-    weight = torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize("channels", [3, 8])
+def test_bytes_are_numbers_from_0_to_1(channels):
+    image = torch.arange(2 * 6 * 6 * channels).remainder(256).view(2, 6, 6, channels).byte()
+    weight = torch.randn(4, channels, 5, 5, generator=torch.Generator().manual_seed(0))
     expected = by_torch(image / 255.0, weight)
     torch.testing.assert_close(cudnn.convolve(image, weight), expected)
 

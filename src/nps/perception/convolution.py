@@ -16,9 +16,14 @@ from nps import kernels
 from nps.perception.seeds import stacked
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Shaped
 
     from nps.perception.convolution_kernels import Geometry
+
+
+def numbers(image: Shaped[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Bytes stand for numbers from 0 to 1."""
+    return image / 255.0 if image.dtype == torch.uint8 else image
 
 
 def convolve(

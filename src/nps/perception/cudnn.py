@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nps.perception.convolution import numbers
 from nps.perception.seeds import stacked
 from nps.perception.unroll import few, unroll, widened
 
@@ -58,7 +59,7 @@ def convolve(
         )
         result: Tensor = pairs.unflatten(-1, (2, -1)).flatten(2, 3)
         return result
-    result = Convolution.apply(image.to(weight.dtype), weight, bias, (around, around))
+    result = Convolution.apply(numbers(image).to(weight.dtype), weight, bias, (around, around))
     return result
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nps.perception import cudnn
-from nps.perception.convolution import convolve
+from nps.perception.convolution import convolve, numbers
 from nps.perception.normalise import normalise
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ RELU, LEAKY = 0.0, 0.01
 """Slopes of the activations below zero."""
 MOMENTUM = 0.1
 """How far a batch's statistics move the running ones."""
-
-
-def numbers(image: Shaped[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Bytes stand for numbers from 0 to 1."""
-    return image / 255.0 if image.dtype == torch.uint8 else image
 
 
 class Conv(nn.Conv2d):

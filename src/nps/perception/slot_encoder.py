@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from nps.perception import cudnn, extractors
 from nps.perception.attend import normalise
+from nps.perception.convolution import numbers
 from nps.perception.slot_attention import SlotAttention, Start, after
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Conv(extractors.Conv):
         if torch._C._functorch.is_functorch_wrapped_tensor(self.weight):  # a stack of seeds
             return super().forward(image).relu()
         # Channels that are last stay so: the permuted view is what cuDNN calls channels_last.
-        image = extractors.numbers(image)
+        image = numbers(image)
         x = F.conv2d(image.permute(0, 3, 1, 2), self.weight, self.bias, padding=KERNEL // 2)
         return x.relu().permute(0, 2, 3, 1)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
+from nps.perception.convolution import numbers
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -91,8 +92,6 @@ class Unroll(torch.autograd.Function):
 def _plain(image: Tensor, kernel: int, kind: torch.dtype) -> Tensor:
     """By torch."""
     channels, around = image.shape[-1], kernel // 2
-    if image.dtype == torch.uint8:
-        image = image / 255.0
-    lines = F.pad(image.to(kind), (0, 0, around, around)).flatten(2)
+    lines = F.pad(numbers(image).to(kind), (0, 0, around, around)).flatten(2)
     seen = lines.unfold(2, (kernel + 1) * channels, 2 * channels)
     return F.pad(seen, (0, wide(channels, kernel) - seen.shape[-1]))
