@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
 
 from nps.perception import attend as attending
 from nps.perception.attend import attend, normalise
+from tests.interpreter import interpreted
 
 # seeds (none: no stack), images, features, size of a feature, slots
 CASES = [((), 2, 100, 64, 5), ((3,), 2, 64, 16, 3), ((2,), 3, 7, 6, 1), ((), 1, 130, 32, 17)]
@@ -110,10 +107,4 @@ def test_in_bf16_they_are_no_further_off_than_torch_s_operations(monkeypatch):
 def test_the_kernels_in_the_interpreter():
     """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import compare_kernels; compare_kernels('cpu')"],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(f"from {__name__} import compare_kernels; compare_kernels('cpu')")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.nn import functional as F
 
 from nps.perception import convolution
 from nps.perception.convolution import convolve
+from tests.interpreter import interpreted
 
 # images, side, channels, kernel, stride, before, up, output channels, side of the output
 CASES = [
@@ -128,10 +125,4 @@ def test_in_bf16_under_autocast():
 def test_the_kernels_in_the_interpreter():
     """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import compare_kernels; compare_kernels('cpu')"],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(f"from {__name__} import compare_kernels; compare_kernels('cpu')")

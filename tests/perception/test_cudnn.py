@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -13,6 +9,7 @@ from torch.nn import functional as F
 from nps.perception import cudnn
 from nps.perception.extractors import Conv
 from nps.perception.unroll import few
+from tests.interpreter import interpreted
 
 # images, height, width, channels, kernel, output channels, with bias and ReLU
 CASES = [
@@ -113,13 +110,7 @@ def compare_layouts(device: str) -> None:
 def test_the_layout_in_the_interpreter():
     """Triton's own interpreter runs the kernel on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import compare_layouts; compare_layouts('cpu')"],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(f"from {__name__} import compare_layouts; compare_layouts('cpu')")
 
 
 @pytest.mark.gpu

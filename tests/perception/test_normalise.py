@@ -3,9 +3,6 @@ Triton's interpreter."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
 
 import pytest
@@ -19,6 +16,7 @@ from nps.perception import normalise as module
 from nps.perception.extractors import Norm
 from nps.perception.normalise import normalise
 from nps.training.stack import Stack
+from tests.interpreter import interpreted
 
 SHAPES = [(4, 3, 3, 32), (7, 5, 5, 5), (6, 1, 1, 16), (50, 3), (3, 2, 100)]
 SLOPES = [1.0, 0.0, 0.01]
@@ -280,13 +278,7 @@ def test_the_kernels_in_the_interpreter():
     program = f"""if True:
         from {__name__} import compare_far_from_zero, compare_kernels, compare_transforms
         compare_kernels("cpu"); compare_transforms("cpu"); compare_far_from_zero("cpu")"""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(program)
 
 
 @pytest.mark.gpu

@@ -5,9 +5,6 @@ kernels run here in Triton's interpreter where it is installed; test_fused_gpu.p
 """
 
 import copy
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -18,6 +15,7 @@ from nps.rules import fused
 from nps.rules.fused import action, by_rule, calls
 from nps.rules.fused.inputs import Inputs
 from nps.rules.layer import RuleLayer
+from tests.interpreter import interpreted
 from tests.rules import reference
 
 BOTH = pytest.mark.parametrize("kind", [SequentialNPS, ParallelNPS])
@@ -363,10 +361,4 @@ print("same")
 @NOT_COMPILED
 @pytest.mark.parametrize("grouped_from", [10**9, 0])
 def test_kernels_in_the_interpreter(grouped_from):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED.replace("{grouped_from}", str(grouped_from))],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "same\n", done.stderr
+    assert interpreted(INTERPRETED.replace("{grouped_from}", str(grouped_from))) == "same\n"

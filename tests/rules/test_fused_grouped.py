@@ -1,14 +1,11 @@
 """Rules' products on rows sorted by rule equal the action written out, on a GPU or interpreted."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from nps.rules.fused import action, grouped, launch
 from nps.rules.fused.inputs import Inputs
+from tests.interpreter import interpreted
 from tests.rules.test_fused import NOT_COMPILED
 
 SORTS = [(1, 1, 1), (3, 129, 4), (1, 300, 10), (2, 70, 300), (1, 9000, 3)]
@@ -87,13 +84,7 @@ def test_the_number_of_rows_decides(monkeypatch):
 @NOT_COMPILED
 def test_the_kernels_in_the_interpreter(call):
     """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import *; compare_{call}"],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(f"from {__name__} import *; compare_{call}")
 
 
 @pytest.mark.gpu

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -13,6 +9,7 @@ from torch import nn
 from nps import kernels
 from nps.training.adam import Adam
 from nps.training.stack import Stack
+from tests.interpreter import interpreted
 
 STEPS = 5
 
@@ -66,10 +63,4 @@ def test_on_a_gpu(kernel):
 def test_the_kernel_in_the_interpreter():
     """Triton's own interpreter runs the kernel on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import compare; compare('cpu', kernel=True)"],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(f"from {__name__} import compare; compare('cpu', kernel=True)")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from nps.rules.check import require_int
-from nps.rules.layer import RuleLayer, StageNoise
+from nps.rules.layer import RuleLayer
+from nps.rules.noise import StageNoise
 from nps.rules.projection import Query
 from nps.rules.stage import Choices, pick, residual
 

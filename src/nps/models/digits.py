@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 
 from nps.perception.digits import DigitDecoder, DigitEncoder
 from nps.rules import MLPRules, SequentialNPS, Trace
-from nps.rules.layer import Noise, StageNoise
+from nps.rules.noise import Noise, StageNoise
 from nps.rules.stage import Choices, pick
 
 if TYPE_CHECKING:

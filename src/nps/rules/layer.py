@@ -1,15 +1,13 @@
-"""What both rule layers share: the constructor, the checks of their input, and their noise.
+"""What both rule layers share: the constructor, the call, and the steps of a stage.
 
-The randomness of a call is one tensor of uniform numbers: drawn by the layer, drawn from a
-generator, or passed in. So a training step is a function of (weights, batch, noise), the same
-eager, compiled, under vmap and after a resume; and a call draws once instead of once a choice.
+Each algorithm says what its stage is. Where the randomness of a call comes from: noise.py.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +23,8 @@ from nps.rules.check import (
     require_slots,
     require_type,
 )
-from nps.rules.gumbel import MIN_TEMPERATURE, gumbel, hard_choice
+from nps.rules.gumbel import MIN_TEMPERATURE, hard_choice
+from nps.rules.noise import Noise, Shares, StageNoise
 from nps.rules.projection import Query, exact
 from nps.rules.ruleset import RuleSet
 from nps.rules.select import Select, drop_scores
@@ -36,16 +35,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 Selection = Tensor | Callable[[Tensor], Tensor]
-Noise = Tensor | torch.Generator
 ContextGradient = Literal["slot", "update"]
-
-
-class StageNoise(NamedTuple):
-    """The noise of one stage: Gumbel for its choices, uniform for the dropout of scores."""
-
-    choices: Sequence[Tensor | None]
-    drop: Float[Tensor, "*batch M N"] | None
-    drop_context: Float[Tensor, "*batch P M"] | None
 
 
 class RuleLayer(nn.Module, ABC):
@@ -161,7 +151,7 @@ class RuleLayer(nn.Module, ABC):
             slots = torch.where(behind(slot_mask, events), slots, 0.0)
         require_finite("slots", slots)
         batch, m = slots.shape[: -1 - events], slots.shape[-1 - events]
-        uniform = self._uniform(noise, batch, m, slots.device) if self.training else None
+        uniform = self._shares(m).uniform(noise, batch, slots.device) if self.training else None
         traces: list[Trace] = []
         for new, choices in self._stages(slots, selection, slot_mask, uniform):
             slots = new
@@ -186,7 +176,8 @@ class RuleLayer(nn.Module, ABC):
             settings = self.rules.allowed(), self.temperature, self.dropout
             yield from fused.stages(form, slots, weights, uniform, *settings)
             return
-        for draw in self._draws(uniform, slots.shape[-1 - self.rules.event_dims]):
+        shares = self._shares(slots.shape[-1 - self.rules.event_dims])
+        for draw in shares.of_stages(uniform):
             features = self._features(slots, selection, slot_mask)
             slots, choices = self._stage(slots, features, embedding, slot_mask, draw)
             yield slots, lambda choices=choices: choices  # type: ignore[misc]
@@ -224,45 +215,15 @@ class RuleLayer(nn.Module, ABC):
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         """Shapes of one stage's choices, in the order the stage makes them."""
 
-    def _noise_sizes(self, m: int) -> list[int]:
-        """How many uniform numbers each choice of a stage takes, and last its two dropouts."""
+    def _shares(self, m: int) -> Shares:
         # A dropout that a schedule moves lies on the device: it is there, whatever its value.
         drops = isinstance(self.dropout, Tensor) or self.dropout > 0
-        sizes = [torch.Size(shape).numel() for shape in self._choices(m)]
-        return [*sizes, m * len(self.rules) if drops else 0, sizes[-1] * bool(self.context_dropout)]
+        drop = (m, len(self.rules)) if drops else None
+        return Shares(self.stages, self._choices(m), drop, bool(self.context_dropout))
 
     def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
         """Shape of the uniform numbers that one training call on (..., slots, D) uses."""
-        return (*batch, self.stages, sum(self._noise_sizes(slots)))
-
-    def _uniform(
-        self, noise: Noise | None, batch: tuple[int, ...], m: int, device: torch.device
-    ) -> Tensor:
-        shape = self.noise_shape(*batch, slots=m)
-        if isinstance(noise, Tensor):
-            if tuple(noise.shape) != shape:
-                raise ValueError(f"noise: got shape {tuple(noise.shape)}, expected {shape}")
-            return noise.to(device)
-        if noise is not None:
-            require_type("noise", noise, torch.Generator, "a tensor or a torch.Generator")
-        return torch.rand(shape, generator=noise, device=device)
-
-    def _draws(self, uniform: Tensor | None, m: int) -> list[StageNoise]:
-        """What each stage takes of the call's numbers. All become Gumbel noise at once."""
-        shapes = self._choices(m)
-        if uniform is None:
-            return [StageNoise([None] * len(shapes), None, None)] * self.stages
-        *sizes, rules, contexts = self._noise_sizes(m)
-        for_choices, for_rules, for_contexts = uniform.split([sum(sizes), rules, contexts], -1)
-        draws = []
-        stages = (x.unbind(-2) for x in (gumbel(for_choices), for_rules, for_contexts))
-        for noise, drop, drop_context in zip(*stages, strict=True):
-            parts = zip(noise.split(sizes, -1), shapes, strict=True)
-            choices = [part.unflatten(-1, shape) for part, shape in parts]
-            of_rules = drop.unflatten(-1, (m, -1)) if rules else None
-            of_contexts = drop_context.unflatten(-1, shapes[-1]) if contexts else None
-            draws.append(StageNoise(choices, of_rules, of_contexts))
-        return draws
+        return self._shares(slots).shape(*batch)
 
     # -- steps shared by both algorithms ------------------------------------------------------
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from nps.rules import fused
 from nps.rules.check import require_number
-from nps.rules.layer import RuleLayer, StageNoise
+from nps.rules.layer import RuleLayer
+from nps.rules.noise import StageNoise
 from nps.rules.projection import Projection, Query, match, project
 from nps.rules.stage import Choices, residual
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor
 
 from nps.rules import fused
-from nps.rules.layer import RuleLayer, StageNoise
+from nps.rules.layer import RuleLayer
+from nps.rules.noise import StageNoise
 from nps.rules.projection import match, project
 from nps.rules.stage import Choices, pick, residual
 

@@ -1,0 +1,80 @@
+"""The randomness of a call: one tensor of uniform numbers, and who takes which of them.
+
+The tensor is drawn by the layer, drawn from a generator, or passed in. So a training step is a
+function of (weights, batch, noise), the same eager, compiled, under vmap and after a resume; and a
+call draws once instead of once a choice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nps.rules.check import require_type
+from nps.rules.gumbel import gumbel
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Noise = Tensor | torch.Generator
+
+
+class StageNoise(NamedTuple):
+    """The noise of one stage: Gumbel for its choices, uniform for the dropout of scores."""
+
+    choices: Sequence[Tensor | None]
+    drop: Float[Tensor, "*batch M N"] | None
+    drop_context: Float[Tensor, "*batch P M"] | None
+
+
+class Shares(NamedTuple):
+    """How the numbers of a call are shared out: a row for each stage, in this order."""
+
+    stages: int
+    choices: Sequence[tuple[int, ...]]
+    """Shapes of a stage's choices, the context's last; Gumbel noise is made of these."""
+    drop: tuple[int, int] | None
+    """(M, N), if scores of rules may be dropped."""
+    drops_context: bool
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers each choice takes, and last the two dropouts."""
+        choices = [math.prod(shape) for shape in self.choices]
+        rules = 0 if self.drop is None else math.prod(self.drop)
+        return [*choices, rules, choices[-1] * self.drops_context]
+
+    def shape(self, *batch: int) -> tuple[int, ...]:
+        return (*batch, self.stages, sum(self.sizes))
+
+    def uniform(
+        self, noise: Noise | None, batch: tuple[int, ...], device: torch.device
+    ) -> Float[Tensor, "*batch K U"]:
+        shape = self.shape(*batch)
+        if isinstance(noise, Tensor):
+            if tuple(noise.shape) != shape:
+                raise ValueError(f"noise: got shape {tuple(noise.shape)}, expected {shape}")
+            return noise.to(device)
+        if noise is not None:
+            require_type("noise", noise, torch.Generator, "a tensor or a torch.Generator")
+        return torch.rand(shape, generator=noise, device=device)
+
+    def of_stages(self, uniform: Float[Tensor, "*batch K U"] | None) -> list[StageNoise]:
+        """What each stage gets. All that choices take becomes Gumbel noise at once."""
+        if uniform is None:
+            return [StageNoise([None] * len(self.choices), None, None)] * self.stages
+        *sizes, rules, contexts = self.sizes
+        for_choices, for_rules, for_contexts = uniform.split([sum(sizes), rules, contexts], -1)
+        shared = []
+        stages = (x.unbind(-2) for x in (gumbel(for_choices), for_rules, for_contexts))
+        for noise, drop, drop_context in zip(*stages, strict=True):
+            parts = zip(noise.split(sizes, -1), self.choices, strict=True)
+            choices = [part.unflatten(-1, shape) for part, shape in parts]
+            of_rules = None if self.drop is None else drop.unflatten(-1, self.drop)
+            of_contexts = drop_context.unflatten(-1, self.choices[-1]) if contexts else None
+            shared.append(StageNoise(choices, of_rules, of_contexts))
+        return shared
