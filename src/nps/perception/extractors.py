@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nps.perception import cudnn
+from nps.perception import cudnn, readout
 from nps.perception.convolution import convolve, numbers
 from nps.perception.normalise import normalise
 
@@ -81,16 +81,38 @@ class Norm(nn.Module):
         given = None if self.training else (self.running_mean, self.running_var)
         result, mean, variance = normalise(image, self.weight, self.bias, given, slope=self.slope)
         if self.training:
-            count = image.shape[:-1].numel()
-            with torch.no_grad():
-                self.running_mean.mul_(1 - self.momentum).add_(mean, alpha=self.momentum)
-                unbiased = self.momentum * count / (count - 1)
-                self.running_var.mul_(1 - self.momentum).add_(variance, alpha=unbiased)
-                self.num_batches_tracked.add_(1)
+            self.follow(mean, variance, image.shape[:-1].numel())
         return result
+
+    @torch.no_grad()
+    def follow(self, mean: Float[Tensor, "C"], variance: Float[Tensor, "C"], count: int) -> None:
+        """Move the running statistics towards a batch's, of `count` numbers a channel."""
+        self.running_mean.mul_(1 - self.momentum).add_(mean, alpha=self.momentum)
+        unbiased = self.momentum * count / (count - 1)
+        self.running_var.mul_(1 - self.momentum).add_(variance, alpha=unbiased)
+        self.num_batches_tracked.add_(1)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, slope={self.slope}"
+
+
+class Medium(nn.Sequential):
+    """C-SWM's medium extractor: its layers, of which large ones in training are taken as one."""
+
+    def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B h h M"]:
+        first, norm, _, second, sigmoid = self
+        x: Tensor = first(image)
+        assert isinstance(norm, Norm)
+        assert isinstance(second, Conv)
+        assert second.bias is not None
+        if norm.training and readout.suits(x, second.weight):
+            weights = norm.weight, norm.bias, second.weight, second.bias
+            scores, mean, variance = readout.read_out(x, *weights, slope=norm.slope)
+            norm.follow(mean, variance, x.shape[:-1].numel())
+        else:
+            scores = second(norm(x))
+        maps: Tensor = sigmoid(scores)
+        return maps
 
 
 def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequential:
@@ -100,7 +122,7 @@ def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequ
         return nn.Sequential(*layers, Conv(width, slots, 1), nn.Sigmoid())
     if kind == "medium":  # Atari, three bodies, and Ke et al.'s blocks
         layers = normalised(channels, width, 9, LEAKY, padding=4)
-        return nn.Sequential(*layers, Conv(width, slots, 5, stride=5), nn.Sigmoid())
+        return Medium(*layers, Conv(width, slots, 5, stride=5), nn.Sigmoid())
     layers = []  # large: 3D cubes
     for size_in in (channels, width, width):
         layers += normalised(size_in, width, 3, RELU, padding=1)
