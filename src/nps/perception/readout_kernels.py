@@ -174,10 +174,10 @@ class Tile(NamedTuple):
     stages: int
 
 
-FORWARD = Tile(128, 32, 4, 3)
+FORWARD = Tile(64, 64, 4, 3)
 SUMS = Tile(64, 64, 4, 2)
-TO_X = Tile(64, 64, 4, 2)
-PROGRAMS = 4224
+TO_X = Tile(32, 64, 4, 2)
+PROGRAMS = 2112
 """That share the rows of all seeds where sums are taken: a multiple of an H200's 132 processors."""
 
 

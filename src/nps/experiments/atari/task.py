@@ -44,8 +44,8 @@ class Seen:
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
     ) -> UInt8[Tensor, "n 50 50 6"]:
         """The picture now above the one before it, as `nps.worlds.atari.observe` has them."""
-        rows: Tensor = self._rows[episode * (self.action.shape[1] + 1) + time]
-        images: Tensor = rows.view(torch.uint8).unflatten(-1, self.observed.shape[2:])
+        rows: Tensor = Bytes.apply(self._rows, episode * (self.action.shape[1] + 1) + time)
+        images: Tensor = rows.unflatten(-1, self.observed.shape[2:])
         return images
 
     @cached_property
@@ -62,6 +62,26 @@ class Seen:
         """The numbers of both pictures: equal for equal observations."""
         number = numbered(self.frames.flatten(0, 1)).view(self.frames.shape[:2])
         return torch.stack([number[:, 1:], number[:, :-1]], -1).to(self.action.device)
+
+
+class Bytes(torch.autograd.Function):
+    """Some rows of eight bytes to a number, as bytes; vmap cannot take numbers apart by itself."""
+
+    @staticmethod
+    def forward(
+        rows: Int[Tensor, "R n"], some: Int[Tensor, "*batch"]
+    ) -> UInt8[Tensor, "*batch 8n"]:
+        return rows[some].view(torch.uint8)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[None, int], rows: Tensor, some: Tensor
+    ) -> tuple[Tensor, int]:
+        return Bytes.apply(rows, some.movedim(in_dims[1], 0)), 0
 
 
 class AtariTask(WorldModelTask[Config, Seen]):
