@@ -267,12 +267,31 @@ def test_mean_and_standard_deviation():
         ({"temperature": 0.0}, "temperature: got 0, expected"),
         ({"context_dropout": 1.0}, "context_dropout: got 1, expected"),
         ({"context_gradient": "rule"}, "context_gradient: got 'rule', expected one of slot"),
+        ({"alone_until": 1.0}, "alone_until: got 1, expected"),
+        ({"maps": "dark"}, "maps: got 'dark', expected one of sigmoid, contrast"),
+        ({"maps": "contrast", "extractor": "slot-attention"}, "maps: got 'contrast', but slot"),
         ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
     ],
 )
 def test_impossible_configs(changes, message):
     with pytest.raises(ValueError, match=message):
         Config(**changes)
+
+
+def test_contexts_and_contrast_come_after_the_first_phase():
+    """Until then, the loss of a slot does not depend on what selection and other slots say."""
+    task = task_of(transition="pnps", maps="contrast", alone_until=0.25, self_context=False)
+    assert [task.phase(p) for p in (0.0, 0.24, 0.25, 1.0)] == ["alone"] * 2 + ["together"] * 2
+    model, batch = task.make_model(0), batch_of(task, 4)
+    losses = {}
+    for phase in ("alone", "together"):
+        losses[phase] = task.loss(model, dataclasses.replace(batch, phase=phase))[0]
+        (gradient,) = torch.autograd.grad(
+            losses[phase], model.transition.layer.bind.query.out.weight, allow_unused=True
+        )
+        assert (gradient is None or not gradient.any()) == (phase == "alone")
+        assert model.encoder.plain == (phase == "alone")
+    assert losses["alone"] != losses["together"]
 
 
 def test_every_mode_can_be_trained_on():

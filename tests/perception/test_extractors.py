@@ -61,6 +61,37 @@ def test_a_slot_sees_its_own_map_alone():
     assert changed.tolist() == [[False, True, False]] * 2
 
 
+def test_contrast_is_blind_to_light_and_dark():
+    """The negated last convolution gives 1 - map, and the same slots."""
+    sizes = {"hidden_dim": 32, "width": 4}
+    light, dark = (ObjectEncoder("small", 5, 3, **sizes, maps="contrast").eval() for _ in "ab")
+    dark.load_state_dict(light.state_dict())
+    last = dark.extractor[3]
+    last.load_state_dict({name: -value for name, value in last.state_dict().items()})
+    plain = ObjectEncoder("small", 5, 3, **sizes).eval()
+    plain.load_state_dict(light.state_dict())
+    images = numbers(6, 50, 50, 3)
+    maps = plain.maps(images)
+    torch.testing.assert_close(dark.extractor(images).permute(0, 3, 1, 2), 1 - maps)
+    for model in (light, dark):
+        torch.testing.assert_close(model.maps(images), (maps - maps.mean((2, 3), True)).abs())
+    torch.testing.assert_close(dark(images), light(images), rtol=1e-3, atol=1e-4)
+    assert (plain(images) - light(images)).abs().max() > 0.1
+
+
+def test_contrast_waits_for_the_first_phase_of_a_training():
+    model = ObjectEncoder("small", 5, 3, hidden_dim=32, width=4, maps="contrast")
+    images = numbers(6, 50, 50, 3)
+    with torch.no_grad():
+        later = model.maps(images)
+        model.plain = True
+        first = model.maps(images)
+        torch.testing.assert_close(later, (first - first.mean((2, 3), True)).abs())
+        tested = model.eval().maps(images)
+    assert (tested.mean((2, 3)) < first.mean((2, 3))).all()
+    assert later.mean() < 0.9 * first.mean()
+
+
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding"), [(10, 10, 0), (1, 1, 0), (3, 1, 1), (9, 1, 4)]
 )
@@ -132,6 +163,8 @@ def test_on_cuda_as_on_the_cpu(kind):
 def test_bad_input():
     with pytest.raises(ValueError, match="kind: got 'huge', expected one of small, medium, large"):
         ObjectEncoder("huge", 5, 2)
+    with pytest.raises(ValueError, match="maps: got 'dark', expected one of sigmoid, contrast"):
+        ObjectEncoder("small", 5, 2, maps="dark")
     with pytest.raises(ValueError, match="size: got 64, expected a multiple of 10"):
         ObjectEncoder("small", 5, 2, size=64)
     with pytest.raises(ValueError, match=r"images: got shape \(2, 3, 50, 50\), expected \(B, 50,"):

@@ -151,6 +151,26 @@ def test_contexts_that_learn_from_updates_equal_loops_with_masks(kind, self_cont
     assert_equals_loops(layer, slots, training, slot_mask=random_mask(4, 3))
 
 
+@pytest.mark.parametrize("options", [{}, {"context_gradient": "update"}], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rules_that_are_alone_see_no_context_in_training(kind, options):
+    layer = make(kind, **options)
+    slots = torch.randn(6, 4, 3, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(6, slots=4), dtype=torch.float64)
+    tested = layer.eval()(slots)
+    layer.alone = True
+    torch.testing.assert_close(layer(slots), tested, rtol=0, atol=0)
+    new, trace = layer.train()(slots, noise=noise, return_trace=True)
+    seen = torch.zeros(24, 3, dtype=torch.float64)
+    fired = trace.rule[..., 0, :].flatten()  # one stage
+    rule = torch.nn.functional.one_hot(fired.clamp(min=0), len(layer.rules)).double()
+    update = layer.rules(slots.flatten(0, 1), seen, rule)
+    expected = slots + torch.where(fired >= 0, update.T, 0.0).T.view_as(slots)
+    torch.testing.assert_close(new, expected)
+    layer.alone = False
+    assert (layer(slots, noise=noise) - new).abs().max() > 1e-3
+
+
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("self_context", [True, False])
 @pytest.mark.parametrize("kind", KINDS)

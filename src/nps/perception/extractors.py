@@ -21,11 +21,13 @@ from torch.nn import functional as F
 from nps.perception import cudnn, readout
 from nps.perception.convolution import convolve, numbers
 from nps.perception.normalise import normalise
+from nps.rules.check import require_choice
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
 Extractor = Literal["small", "medium", "large"]
+Maps = Literal["sigmoid", "contrast"]
 SHRINKS = {"small": 10, "medium": 5, "large": 1}
 """How much smaller a map is than the image."""
 RELU, LEAKY = 0.0, 0.01
@@ -129,6 +131,16 @@ def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequ
     return nn.Sequential(*layers, Conv(width, slots, 3, padding=1), nn.Sigmoid())
 
 
+def contrast(maps: Float[Tensor, "B h w M"]) -> Float[Tensor, "B h w M"]:
+    """How much each place differs from the mean of its map.
+
+    A map may show its object light on dark or dark on light, whichever its first weights were
+    nearer to. The shared encoder then gives two slots at the same place different numbers, and no
+    rule can compare them: is that one beside me?
+    """
+    return (maps - maps.mean((1, 2), keepdim=True)).abs()
+
+
 def normalised(
     size_in: int, size_out: int, kernel: int, slope: float, **options: int
 ) -> list[nn.Module]:
@@ -153,9 +165,14 @@ class ObjectEncoder(nn.Module):
         size: side of the images in pixels.
         hidden_dim: width of the encoder (C-SWM: 512).
         width: channels of the extractor (C-SWM: a sixteenth of the encoder's width).
+        maps: what the encoder is shown: the maps (C-SWM), or their `contrast`.
 
     Shapes: images (B, size, size, C), bytes or numbers from 0 to 1 -> (B, M, D).
     """
+
+    plain = False
+    """In training, the maps as they are, with or without contrast: a first phase, if a task wants
+    one. Light and dark tell two objects of one map apart, until it shows one alone."""
 
     def __init__(
         self,
@@ -167,13 +184,15 @@ class ObjectEncoder(nn.Module):
         size: int = 50,
         hidden_dim: int = 512,
         width: int = 32,
+        maps: Maps = "sigmoid",
     ) -> None:
         super().__init__()
         if kind not in get_args(Extractor):
             raise ValueError(f"kind: got {kind!r}, expected one of {', '.join(SHRINKS)}")
+        require_choice("maps", maps, get_args(Maps))
         if size % SHRINKS[kind] or size < 1:
             raise ValueError(f"size: got {size}, expected a multiple of {SHRINKS[kind]} ({kind})")
-        self.channels, self.size = channels, size
+        self.channels, self.size, self.contrasted = channels, size, maps == "contrast"
         self.extractor = extractor(kind, channels, slots, width)
         self.encoder = nn.Sequential(
             nn.Linear((size // SHRINKS[kind]) ** 2, hidden_dim),
@@ -191,6 +210,8 @@ class ObjectEncoder(nn.Module):
             sizes = ", ".join(map(str, expected))
             raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
         maps: Tensor = self.extractor(images)
+        if self.contrasted and not (self.plain and self.training):
+            maps = contrast(maps)
         return maps.permute(0, 3, 1, 2)
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:

@@ -43,6 +43,8 @@ class RuleLayer(nn.Module, ABC):
 
     algorithm: fused.Algorithm | None = None
     """How a stage is computed as one function, where it can be."""
+    alone = False
+    """In training, rules see zeros in place of a context: a first phase, if a task wants one."""
 
     def __init__(
         self,
@@ -188,6 +190,8 @@ class RuleLayer(nn.Module, ABC):
             return False
         if self.context_gradient != "slot" or self.context_dropout or self.rules.hidden_layers > 1:
             return False
+        if self.alone:
+            return False
         if not self.rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
             return False
         weights = self.rules.embedding, self.rules.weight_in, self.select.query.out.weight
@@ -269,6 +273,8 @@ class RuleLayer(nn.Module, ABC):
     ) -> Float[Tensor, "*batch P *slot"]:
         """The rules' updates in the chosen contexts; what the choice learns from differs."""
         events = self.rules.event_dims
+        if self.alone and self.training:
+            return self._act(primary, torch.zeros_like(primary), rule)
         if self.context_gradient == "slot" or not torch.is_grad_enabled():
             return self._act(primary, pick(context, slots, events), rule)
         update = self._act(primary, pick(context.detach(), slots, events), rule)

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from nps.models.contrastive import Negatives
 from nps.models.transitions import Kind, Selection
 from nps.models.world_model import ActionEncoding
-from nps.perception.extractors import Extractor
+from nps.perception.extractors import Extractor, Maps
 from nps.rules.check import require_choice, require_int, require_number
 from nps.rules.gumbel import MIN_TEMPERATURE
 from nps.rules.layer import ContextGradient
@@ -40,6 +40,9 @@ class WorldModelConfig(TrainConfig, ABC):
     """One of C-SWM's extractors, or the paper's four convolutions and slot attention."""
     width: int = 32
     """Channels of the convolutions (the paper's: 64)."""
+    maps: Maps = "sigmoid"
+    """What C-SWM's encoder is shown: the maps of its extractor, or how much each place differs from
+    the mean of its map, so that slots that show their object light or dark are encoded alike."""
     slot_dim: int = 64
     """Size of a slot."""
     hidden_dim: int = 512
@@ -73,6 +76,9 @@ class WorldModelConfig(TrainConfig, ABC):
     update that the rule would make in each context."""
     context_dropout: float = 0.0
     """Probability that the score of a context is set to zero in training."""
+    alone_until: float = 0.0
+    """Share of the training in which rules see no context, and encoders no contrast, so that a slot
+    first learns to show the object whose actions it is told."""
     null_handicap: float = 0.0
     """Taken off the null rule's bids in parallel NPS, so that rules are tried on every slot."""
     negatives: Negatives = "batch"
@@ -95,6 +101,9 @@ class WorldModelConfig(TrainConfig, ABC):
             require_int(name, getattr(self, name), at_least=1)
         require_int("slots", self.slots, at_least=1)
         require_choice("extractor", self.extractor, get_args(Perception))
+        require_choice("maps", self.maps, get_args(Maps))
+        if self.maps != "sigmoid" and self.extractor == "slot-attention":
+            raise ValueError(f"maps: got {self.maps!r}, but slot attention has none")
         require_choice("transition", self.transition, get_args(Kind))
         require_choice("action", self.action, get_args(ActionEncoding))
         require_choice("selection", self.selection, get_args(Selection))
@@ -102,6 +111,7 @@ class WorldModelConfig(TrainConfig, ABC):
         require_choice("context_gradient", self.context_gradient, get_args(ContextGradient))
         require_number("temperature", self.temperature, MIN_TEMPERATURE, 1e6, open_top=False)
         require_number("context_dropout", self.context_dropout, 0.0, 1.0, open_top=True)
+        require_number("alone_until", self.alone_until, 0.0, 1.0, open_top=True)
         require_number("null_handicap", self.null_handicap, 0.0, 1e6, open_top=False)
         require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
         if self.transition == "attention" and self.hidden_dim % 4:

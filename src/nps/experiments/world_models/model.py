@@ -34,6 +34,7 @@ def make_encoder(config: WorldModelConfig, image: tuple[int, int, int]) -> nn.Mo
         size=height,
         hidden_dim=config.hidden_dim,
         width=config.width,
+        maps=config.maps,
     )
 
 

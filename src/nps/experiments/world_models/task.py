@@ -17,8 +17,9 @@ from nps.experiments.world_models.episodes import Episodes, steps, transitions
 from nps.experiments.world_models.model import make_dynamics, make_model
 from nps.metrics.ranking import hits_and_mrr, ranks, report
 from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, elsewhere, negatives
+from nps.models.transitions import RuleTransition
 from nps.models.world_model import AnyActions, WorldModel
-from nps.perception.extractors import Norm
+from nps.perception.extractors import Norm, ObjectEncoder
 from nps.training import rng
 from nps.training.task import Batch
 
@@ -84,9 +85,14 @@ class WorldModelTask(Generic[C, E]):
             return make_model(self.config, self.actions, self.image).to(self.device)
 
     def phase(self, progress: float) -> str:
-        return "all"
+        return "alone" if progress < self.config.alone_until else "together"
 
     def loss(self, model: WorldModel, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        alone = batch.phase == "alone"
+        if isinstance(model.encoder, ObjectEncoder):
+            model.encoder.plain = alone
+        if isinstance(model.transition, RuleTransition):
+            model.transition.layer.alone = alone
         now = Moments(*(numbers[batch.index] for numbers in self._transitions))
         terms = self.terms(model, "train", now, batch.noise)
         positive, negative = (term.mean() for term in terms)
