@@ -30,6 +30,10 @@ from nps.training.run import Run
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "blocks-best": {},
+    "maps as they are": {"maps": "sigmoid"},
+    "contexts from the beginning": {"alone_until": 0.0},
+    "maps as they are, contexts from the beginning": {"maps": "sigmoid", "alone_until": 0.0},
+    "linear selection": {"selection": "linear"},
     "rules with one hidden layer": {"rule_layers": 1},
     "rules with three hidden layers": {"rule_layers": 3},
     "no dropout of contexts": {"context_dropout": 0.0},

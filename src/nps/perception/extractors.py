@@ -21,7 +21,6 @@ from torch.nn import functional as F
 from nps.perception import cudnn, readout
 from nps.perception.convolution import convolve, numbers
 from nps.perception.normalise import normalise
-from nps.rules.check import require_choice
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -189,7 +188,8 @@ class ObjectEncoder(nn.Module):
         super().__init__()
         if kind not in get_args(Extractor):
             raise ValueError(f"kind: got {kind!r}, expected one of {', '.join(SHRINKS)}")
-        require_choice("maps", maps, get_args(Maps))
+        if maps not in get_args(Maps):
+            raise ValueError(f"maps: got {maps!r}, expected one of {', '.join(get_args(Maps))}")
         if size % SHRINKS[kind] or size < 1:
             raise ValueError(f"size: got {size}, expected a multiple of {SHRINKS[kind]} ({kind})")
         self.channels, self.size, self.contrasted = channels, size, maps == "contrast"
