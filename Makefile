@@ -27,7 +27,7 @@ results: $(VENV)/.demo
 	$(BIN)/nps table results/arithmetic --report --into README.md docs/arithmetic.md
 	$(BIN)/nps table results/mnist --report --into README.md docs/mnist.md
 	$(BIN)/nps table results/blocks --report --into docs/world-models.md
-	$(BIN)/nps table results/atari/quick --into docs/atari.md
+	$(BIN)/nps table results/atari --report --into docs/atari.md
 
 # torch first and by its pinned version: an unpinned one may pull gigabytes of CUDA libraries.
 $(VENV)/.torch: constraints.txt
