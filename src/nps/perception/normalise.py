@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
-from nps.perception.seeds import stacked
+from nps.perception.seeds import stacked, with_one_dimension
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -119,7 +119,7 @@ class Normalisation(torch.autograd.Function):
         from nps.perception import normalise_kernels
 
         x, weight = values[:2]
-        y, *found = normalise_kernels.forward(*_open(values, weight), form=form)
+        y, *found = normalise_kernels.forward(*with_one_dimension(values, weight), form=form)
         return y.reshape(x.shape), *(v.reshape(weight.shape) for v in found)
 
     @staticmethod
@@ -148,7 +148,7 @@ class Gradient(torch.autograd.Function):
         from nps.perception import normalise_kernels
 
         x, weight = values[1:3]
-        to_x, *others = normalise_kernels.backward(*_open(values, weight), form=form)
+        to_x, *others = normalise_kernels.backward(*with_one_dimension(values, weight), form=form)
         return to_x.reshape(x.shape), *(v.reshape(weight.shape) for v in others)
 
     @staticmethod
@@ -162,9 +162,3 @@ class Gradient(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, form: Form, *values: Tensor) -> tuple[Any, Any]:
         return Gradient.apply(form, *stacked(info.batch_size, in_dims[1:], values)), (0, 0, 0)
-
-
-def _open(values: tuple[Tensor, ...], weight: Tensor) -> list[Tensor]:
-    """With one dimension for the seeds."""
-    stacked = weight.dim() - 1
-    return [v.reshape(-1, *v.shape[stacked:]) for v in values]

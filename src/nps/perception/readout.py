@@ -20,8 +20,8 @@ from torch import Tensor
 from nps import kernels
 from nps.perception.convolution import convolve
 from nps.perception.cudnn import LARGE
-from nps.perception.normalise import _open, normalise
-from nps.perception.seeds import stacked
+from nps.perception.normalise import normalise
+from nps.perception.seeds import stacked, with_one_dimension
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -91,7 +91,7 @@ class ReadOut(torch.autograd.Function):
         from nps.perception import readout_kernels
 
         seeds = values[1].shape[:-1]
-        found = readout_kernels.forward(*_open(values, values[1]), form=form)
+        found = readout_kernels.forward(*with_one_dimension(values, values[1]), form=form)
         return tuple(v.reshape(*seeds, *v.shape[1:]) for v in found)
 
     @staticmethod
@@ -116,7 +116,7 @@ class Gradient(torch.autograd.Function):
     def forward(form: Form, *values: Tensor) -> tuple[Tensor, ...]:
         from nps.perception import readout_kernels
 
-        found = readout_kernels.backward(*_open(values, values[2]), form=form)
+        found = readout_kernels.backward(*with_one_dimension(values, values[2]), form=form)
         return tuple(
             v.reshape(of.shape).to(of.dtype) for v, of in zip(found, values[1:6], strict=True)
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 
 def stacked(seeds: int, dims: Sequence[int | None], values: Sequence[Any]) -> list[Any]:
     """What is mapped over has the seeds first; what is shared, too, without a copy."""
@@ -12,3 +14,9 @@ def stacked(seeds: int, dims: Sequence[int | None], values: Sequence[Any]) -> li
         x if x is None else x.expand(seeds, *x.shape) if dim is None else x.movedim(dim, 0)
         for x, dim in zip(values, dims, strict=True)
     ]
+
+
+def with_one_dimension(values: Sequence[Tensor], of_channels: Tensor) -> list[Tensor]:
+    """One dimension for the seeds in front, of as many as `of_channels` has beyond its own."""
+    seeds = of_channels.dim() - 1
+    return [v.reshape(-1, *v.shape[seeds:]) for v in values]
