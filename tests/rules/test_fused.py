@@ -341,6 +341,7 @@ from nps.rules.fused import launch
 from tests.rules import test_fused as t
 
 launch.serves = launch.fits
+launch.opens = lambda slots: True
 launch.GROUPED_FROM = {grouped_from}
 for kind in (SequentialNPS, ParallelNPS):
     for (b, m, n, d), options in t.FEW:

@@ -173,7 +173,8 @@ class RuleLayer(nn.Module, ABC):
         """The slots after each stage, and what was chosen."""
         embedding = self.rules.tensor("embedding")
         if uniform is not None and selection is None and slot_mask is None and self._fuses(slots):
-            form = fused.Form(self.algorithm, self.self_context)  # type: ignore[arg-type]
+            opens = fused.launch.opens(slots)
+            form = fused.Form(self.algorithm, self.self_context, opens)  # type: ignore[arg-type]
             weights = [*self._maps(embedding), *(self.rules.tensor(name) for name in ACTION)]
             settings = self.rules.allowed(), self.temperature, self.dropout
             yield from fused.stages(form, slots, weights, uniform, *settings)
@@ -186,15 +187,16 @@ class RuleLayer(nn.Module, ABC):
 
     def _fuses(self, slots: Tensor) -> bool:
         """Is this the common case, for which a stage is one function?"""
-        if self.algorithm is None or not self.linear or type(self.rules) is not MLPRules:
+        rules = self.rules
+        if self.algorithm is None or not self.linear or type(rules) is not MLPRules:
             return False
-        if self.context_gradient != "slot" or self.context_dropout or self.rules.hidden_layers > 1:
+        if self.context_gradient != "slot" or self.context_dropout or rules.hidden_layers > 1:
             return False
         if self.alone:
             return False
-        if not self.rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
+        if not rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
             return False
-        weights = self.rules.embedding, self.rules.weight_in, self.select.query.out.weight
+        weights = rules.embedding, rules.weight_in, self.select.query.out.weight
         return fused.applies(slots, weights)
 
     def _maps(self, embedding: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nps.rules.fused import parallel, sequential
+from nps.rules.fused import launch, parallel, sequential
 from nps.rules.fused.function import Algorithm, Form, stage
 from nps.rules.stage import Choices
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-__all__ = ["Algorithm", "Form", "applies", "parallel", "sequential", "stages"]
+__all__ = ["Algorithm", "Form", "applies", "launch", "parallel", "sequential", "stages"]
 
 
 def applies(slots: Tensor, weights: Sequence[Tensor]) -> bool:
@@ -45,11 +45,12 @@ def stages(
     Weights, settings: as in `Inputs`, of one model.
     """
     batch, shape = slots.shape[:-2], slots.shape
-    slots = slots.reshape(-1, *shape[-2:])
+    one = len(batch) == 1  # then nothing needs another shape, which autograd would record
+    slots = slots if one else slots.reshape(-1, *shape[-2:])
     for noise in uniform.unbind(-2):
         noise = noise.reshape(len(slots), -1)
         slots, *found = stage(form, slots, *weights, noise, *settings)
-        yield slots.view(shape), partial(_choices, form, batch, found)
+        yield slots if one else slots.view(shape), partial(_choices, form, batch, found)
 
 
 def _choices(form: Form, batch: tuple[int, ...], found: Sequence[Tensor]) -> Choices:

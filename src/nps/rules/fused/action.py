@@ -21,59 +21,65 @@ if TYPE_CHECKING:
 
 
 def act(
-    inputs: Inputs, x: Float[Tensor, "S T I"], rule: Int[Tensor, "S T"]
-) -> tuple[Float[Tensor, "S T D"], Tensor, Tensor]:
+    inputs: Inputs, x: Float[Tensor, "*S T I"], rule: Int[Tensor, "*S T"]
+) -> tuple[Float[Tensor, "*S T D"], Tensor, Tensor]:
     """The update of each row, and two tensors for `act_gradient`."""
     return (_all if x.device.type == "cpu" else _masked)(inputs, x, rule)
 
 
 def act_gradient(
     inputs: Inputs,
-    g: Float[Tensor, "S T D"],
-    x: Float[Tensor, "S T I"],
-    rule: Int[Tensor, "S T"],
+    g: Float[Tensor, "*S T D"],
+    x: Float[Tensor, "*S T I"],
+    rule: Int[Tensor, "*S T"],
     *kept: Tensor,
 ) -> tuple[Tensor, ...]:
-    """To x, to the choice of every rule (S, T, N), and to the four weights."""
+    """To x, to the choice of every rule (*S, T, N), and to the four weights."""
     gradient = _chosen_gradient if x.device.type == "cpu" else _masked_gradient
     return gradient(inputs, g, x, rule, *kept)
 
 
 def act_written_out(
-    inputs: Inputs, x: Float[Tensor, "S T I"], choice: Float[Tensor, "S T N"]
-) -> Float[Tensor, "S T D"]:
+    inputs: Inputs, x: Float[Tensor, "*S T I"], choice: Float[Tensor, "*S T N"]
+) -> Float[Tensor, "*S T D"]:
     """The same in ordinary operations."""
-    hidden = (x.unsqueeze(1) @ inputs.weight_in + inputs.bias_in.unsqueeze(2)).relu()
-    outputs = hidden @ inputs.weight_out + inputs.bias_out.unsqueeze(2)
-    return (choice.mT.unsqueeze(-1) * outputs).sum(1)
+    hidden = (x.unsqueeze(-3) @ inputs.weight_in + inputs.bias_in.unsqueeze(-2)).relu()
+    outputs = hidden @ inputs.weight_out + inputs.bias_out.unsqueeze(-2)
+    return (choice.mT.unsqueeze(-1) * outputs).sum(-3)
 
 
 # -- all outputs, then the gradients of the chosen ones --------------------------------------------
 
 
 def _all(inputs: Inputs, x: Tensor, rule: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    weight_in, bias_in, weight_out, bias_out = (w.flatten(0, 1) for w in inputs[3:7])
-    (s, t, i), n = x.shape, inputs.weight_in.shape[1]
-    every = x.unsqueeze(1).expand(s, n, t, i).reshape(s * n, t, i)
-    hidden = torch.baddbmm(bias_in.unsqueeze(1), every, weight_in).relu_()
-    outputs = torch.baddbmm(bias_out.unsqueeze(1), hidden, weight_out)
-    place = torch.arange(t).add(rule, alpha=t)
-    if s > 1:
-        place += torch.arange(0, s * n * t, n * t).unsqueeze(-1)
-    chosen = (y.view(s * n * t, -1).index_select(0, place.view(-1)) for y in (outputs, hidden))
-    update, mine = (y.view(s, t, -1) for y in chosen)
-    return update, outputs.view(s, n, t, -1), mine
+    (n, i, h), (*s, t, _), d = inputs.weight_in.shape[-3:], x.shape, inputs.bias_out.shape[-1]
+    every = x.unsqueeze(-3).expand(*s, n, t, i).reshape(-1, t, i)
+    bias_in, bias_out = inputs.bias_in.reshape(-1, 1, h), inputs.bias_out.reshape(-1, 1, d)
+    hidden = torch.baddbmm(bias_in, every, inputs.weight_in.reshape(-1, i, h)).relu_()
+    outputs = torch.baddbmm(bias_out, hidden, inputs.weight_out.reshape(-1, h, d))
+    place = torch.arange(t).add(_of_all(rule, n), alpha=t).view(-1)
+    update = outputs.view(-1, d).index_select(0, place).view(*s, t, d)
+    mine = hidden.view(-1, h).index_select(0, place).view(*s, t, h)
+    return update, outputs.view(*s, n, t, d), mine
 
 
 def _chosen_gradient(
     inputs: Inputs, g: Tensor, x: Tensor, rule: Tensor, outputs: Tensor, mine: Tensor
 ) -> tuple[Tensor, ...]:
+    given = g, x, mine, inputs.weight_in, inputs.weight_out
+    to_choice = (outputs * g.unsqueeze(-3)).sum(-1).mT
+    if rule.dim() == 1:
+        to_x, *to_weights = by_rule.gradients(rule, *given)
+        return to_x, to_choice, *to_weights
     s, n, i, _ = inputs.weight_in.shape
-    to_choice = (outputs * g.unsqueeze(1)).sum(-1).mT
-    of_all = rule if s == 1 else rule + torch.arange(0, s * n, n).unsqueeze(-1)
-    rows = (y.flatten(0, 1) for y in (of_all, g, x, mine, inputs.weight_in, inputs.weight_out))
-    to_x, *to_weights = by_rule.gradients(*rows)
+    of_all = (_of_all(rule, n), *given)
+    to_x, *to_weights = by_rule.gradients(*(y.flatten(0, 1) for y in of_all))
     return to_x.view(s, -1, i), to_choice, *(w.unflatten(0, (s, n)) for w in to_weights)
+
+
+def _of_all(rule: Int[Tensor, "*S T"], n: int) -> Int[Tensor, "*S T"]:
+    """The rule's number among those of all models."""
+    return rule if rule.dim() == 1 else rule + torch.arange(0, len(rule) * n, n).unsqueeze(-1)
 
 
 # -- one product for all rules ---------------------------------------------------------------------

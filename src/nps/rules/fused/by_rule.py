@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 PRODUCTS = 100_000
-"""Multiplications that take as long as the calls of one rule's own products."""
+"""Multiplications of one thread that take as long as the calls of one rule's own products: a batch
+is shared by all threads, products of a few rows are not."""
 
 
 def gradients(
@@ -33,7 +34,7 @@ def gradients(
     n, h, d = weight_out.shape
     counts: list[int] = torch.bincount(rule, minlength=n).tolist()
     zeros = n * max(counts) - len(rule)
-    own = (n - counts.count(0)) * PRODUCTS < zeros * h * d
+    own = (n - counts.count(0)) * PRODUCTS * torch.get_num_threads() < zeros * h * d
     return (_each if own else _batched)(rule, counts, g, x, mine, weight_in, weight_out)
 
 
@@ -54,10 +55,10 @@ def _batched(
     moved = gaps.index_select(0, ranked).add_(torch.arange(len(rule)))
     place = torch.empty_like(rule).index_copy_(0, order, moved)
 
-    g, x, mine = (
-        y.new_zeros(n * size, y.shape[1]).index_copy_(0, place, y).view(n, size, -1)
-        for y in (g, x, mine)
-    )
+    joint = torch.cat([g, x, mine], 1)
+    placed = joint.new_zeros(n * size, joint.shape[1]).index_copy_(0, place, joint)
+    widths = [g.shape[1], x.shape[1], mine.shape[1]]
+    g, x, mine = placed.view(n, size, -1).split_with_sizes(widths, -1)
     passed = torch.ops.aten.threshold_backward(torch.bmm(g, weight_out.mT), mine, 0)
     to_x = torch.bmm(passed, weight_in.mT).flatten(0, 1).index_select(0, place)
     return to_x, torch.bmm(x.mT, passed), passed.sum(1), torch.bmm(mine.mT, g), g.sum(1)

@@ -2,7 +2,7 @@
 
 At the paper's sizes a stage costs its operations, not its arithmetic, and autograd doubles them.
 `sequential.py` and `parallel.py` say what a stage computes and what its gradient is, `action.py`
-the same of the rules, each for S models side by side, so that vmap over models is one call, too.
+the same of the rules, each for one model or S side by side, so that vmap over models is one call.
 Second derivatives are those of the stage written out in ordinary operations.
 """
 
@@ -52,6 +52,8 @@ class Form:
 
     algorithm: Algorithm
     self_context: bool
+    opens: bool
+    """Does one model get a leading dimension, as if it were several? On a GPU, for the kernels."""
     stacked: bool = False
     """Is there a leading dimension, the models? So it is under vmap; else there is one model."""
 
@@ -60,7 +62,7 @@ class Form:
         return Inputs(*(slots.contiguous(), *rest, self.self_context))
 
     def open(self, values: Sequence[Any]) -> Sequence[Any]:
-        if self.stacked:
+        if not self.opens:
             return values
         return [x.unsqueeze(0) if isinstance(x, Tensor) else x for x in values]
 
@@ -73,7 +75,7 @@ class Form:
         return self.close(self.algorithm.backward(inputs, (new, *others), *kept))
 
     def close(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(values) if self.stacked else tuple(x.squeeze(0) for x in values)
+        return tuple(x.squeeze(0) for x in values) if self.opens else tuple(values)
 
 
 def stage(form: Form, *values: Any) -> tuple[Tensor, ...]:
@@ -190,7 +192,7 @@ def _over_models(
         return x.flatten(0, 1) if form.stacked else x
 
     stacked = [stack(x, dim) for x, dim in zip(values, in_dims[1:], strict=True)]
-    outputs = function.apply(replace(form, stacked=True), *stacked)
+    outputs = function.apply(replace(form, opens=False, stacked=True), *stacked)
     if form.stacked:
         outputs = tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs)
     return outputs, (0,) * len(outputs)

@@ -23,6 +23,11 @@ CHUNK = 16
 """Lines of a matrix that a program holds at a time."""
 
 
+def opens(slots: Tensor) -> bool:
+    """Does a single model get a leading dimension, as if it were several? Kernels know no other."""
+    return slots.is_cuda
+
+
 def serves(inputs: Inputs) -> bool:
     return inputs.slots.is_cuda and calls.installed() and fits(inputs)
 
