@@ -175,4 +175,4 @@ def _of_pairs(allowed: Bool[Tensor, "*S N"], m: int) -> Bool[Tensor, "*S 1 M*N"]
 
 def _rows(index: Int[Tensor, "*S B"], m: int) -> Int[Tensor, "S*B"]:
     """Where the slots of an index lie among all slots."""
-    return torch.arange(0, index.numel() * m, m, device=index.device).add_(index.view(-1))
+    return torch.arange(0, index.numel() * m, m, device=index.device).add_(index.flatten())
