@@ -304,17 +304,18 @@ def test_action_and_its_gradient(form, skewed, s, t, n):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("form", [by_rule._batched, by_rule._each])
+@pytest.mark.parametrize("products", [float("inf"), -1], ids=["batched", "each"])
 @pytest.mark.parametrize("rule", [[2] * 9, [3, 0, 0, 1, 3, 4], [1]], ids=str)
-def test_both_forms_by_rule(form, rule):
+def test_both_forms_by_rule(products, rule, monkeypatch):
+    monkeypatch.setattr(by_rule, "PRODUCTS", products)
     torch.manual_seed(0)
     rule, n = torch.tensor(rule), 5
     shapes = [(len(rule), 3), (len(rule), 6), (len(rule), 4), (n, 6, 4), (n, 4, 3)]
     g, x, mine, weight_in, weight_out = (torch.randn(y, dtype=torch.float64) for y in shapes)
     mine = mine.relu()
-    found = form(
-        rule, torch.bincount(rule, minlength=n).tolist(), g, x, mine, weight_in, weight_out
-    )
+    before, counts = by_rule.count(rule, n)
+    assert counts == torch.bincount(rule, minlength=n).tolist()
+    found = by_rule.gradients(counts, before, rule, g, x, mine, weight_in, weight_out)
     expected = [torch.zeros_like(y) for y in found]
     for t, i in enumerate(rule.tolist()):
         passed = (weight_out[i] @ g[t]) * (mine[t] > 0)

@@ -66,14 +66,15 @@ def _all(inputs: Inputs, x: Tensor, rule: Tensor) -> tuple[Tensor, Tensor, Tenso
 def _chosen_gradient(
     inputs: Inputs, g: Tensor, x: Tensor, rule: Tensor, outputs: Tensor, mine: Tensor
 ) -> tuple[Tensor, ...]:
-    given = g, x, mine, inputs.weight_in, inputs.weight_out
+    *_, n, i, _ = inputs.weight_in.shape
+    before, counts = by_rule.count(rule, n)
+    given = before, _of_all(rule, n), g, x, mine, inputs.weight_in, inputs.weight_out
     to_choice = (outputs * g.unsqueeze(-3)).sum(-1).mT
     if rule.dim() == 1:
-        to_x, *to_weights = by_rule.gradients(rule, *given)
+        to_x, *to_weights = by_rule.gradients(counts, *given)
         return to_x, to_choice, *to_weights
-    s, n, i, _ = inputs.weight_in.shape
-    of_all = (_of_all(rule, n), *given)
-    to_x, *to_weights = by_rule.gradients(*(y.flatten(0, 1) for y in of_all))
+    to_x, *to_weights = by_rule.gradients(counts, *(y.flatten(0, 1) for y in given))
+    s = len(rule)
     return to_x.view(s, -1, i), to_choice, *(w.unflatten(0, (s, n)) for w in to_weights)
 
 

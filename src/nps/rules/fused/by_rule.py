@@ -1,14 +1,13 @@
 """Gradients of the chosen rules alone, on a CPU: how often each was chosen can be read there.
 
-The rows are sorted by rule. Where rules are chosen about equally often, each gets as many places
-as the most frequent one, the rest of them zero, and a batched product serves all; where that would
-be mostly zeros, each rule has products of its own.
+Where rules are chosen about equally often, each gets as many places for its rows as the most
+frequent one, the rest of them zero, and a batched product serves all; where that would be mostly
+zeros, the rows are sorted and each rule has products of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +21,16 @@ PRODUCTS = 100_000
 is shared by all threads, products of a few rows are not."""
 
 
+def count(rule: Int[Tensor, "*S T"], n: int) -> tuple[Int[Tensor, "*S T"], list[int]]:
+    """Of each row, how many before it chose the same rule; of each rule, how many did in all."""
+    so_far = (rule.unsqueeze(-2) == torch.arange(n).unsqueeze(-1)).cumsum(-1)
+    before = so_far.gather(-2, rule.unsqueeze(-2)).squeeze(-2).sub_(1)
+    return before, so_far[..., -1].flatten().tolist()
+
+
 def gradients(
+    counts: list[int],
+    before: Int[Tensor, "T"],
     rule: Int[Tensor, "T"],
     g: Float[Tensor, "T D"],
     x: Float[Tensor, "T I"],
@@ -30,32 +38,26 @@ def gradients(
     weight_in: Float[Tensor, "N I H"],
     weight_out: Float[Tensor, "N H D"],
 ) -> tuple[Tensor, ...]:
-    """To x and to the four weights. `mine`: the hidden layer of the chosen rule."""
+    """To x and to the four weights. `mine`: the hidden layer of the chosen rule. See `count`."""
     n, h, d = weight_out.shape
-    counts: list[int] = torch.bincount(rule, minlength=n).tolist()
-    zeros = n * max(counts) - len(rule)
+    size = max(counts)
+    zeros = n * size - len(rule)
     own = (n - counts.count(0)) * PRODUCTS * torch.get_num_threads() < zeros * h * d
-    return (_each if own else _batched)(rule, counts, g, x, mine, weight_in, weight_out)
+    if own:
+        return _each(counts, rule, g, x, mine, weight_in, weight_out)
+    return _batched(size, before.add(rule, alpha=size), g, x, mine, weight_in, weight_out)
 
 
 def _batched(
-    rule: Tensor,
-    counts: list[int],
+    size: int,
+    place: Tensor,
     g: Tensor,
     x: Tensor,
     mine: Tensor,
     weight_in: Tensor,
     weight_out: Tensor,
 ) -> tuple[Tensor, ...]:
-    n, size = len(counts), max(counts)
-    # A row's place is its rank among all rows, moved by the gaps before its rule.
-    starts = accumulate(counts[:-1], initial=0)
-    gaps = torch.tensor([i * size - start for i, start in enumerate(starts)])
-    ranked, order = rule.sort(stable=True)
-    moved = gaps.index_select(0, ranked).add_(torch.arange(len(rule)))
-    place = torch.empty_like(rule).index_copy_(0, order, moved)
-
-    joint = torch.cat([g, x, mine], 1)
+    n, joint = len(weight_in), torch.cat([g, x, mine], 1)
     placed = joint.new_zeros(n * size, joint.shape[1]).index_copy_(0, place, joint)
     widths = [g.shape[1], x.shape[1], mine.shape[1]]
     g, x, mine = placed.view(n, size, -1).split_with_sizes(widths, -1)
@@ -65,8 +67,8 @@ def _batched(
 
 
 def _each(
-    rule: Tensor,
     counts: list[int],
+    rule: Tensor,
     g: Tensor,
     x: Tensor,
     mine: Tensor,

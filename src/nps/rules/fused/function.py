@@ -22,8 +22,8 @@ OUTPUTS = 3
 """New slots, rule scores and context scores: the outputs that have gradients."""
 CHOICES = 3
 """Tensors that say what was chosen."""
-GIVEN = len(Inputs._fields) - 1
-"""Inputs that come as such; the last is part of the form."""
+GIVEN = len(Inputs._fields) - 2
+"""Inputs that come as such; the last two say what is wanted of them."""
 
 
 class Algorithm(Protocol):
@@ -57,9 +57,9 @@ class Form:
     stacked: bool = False
     """Is there a leading dimension, the models? So it is under vmap; else there is one model."""
 
-    def inputs(self, values: Sequence[Any]) -> Inputs:
+    def inputs(self, values: Sequence[Any], learned: bool = True) -> Inputs:
         slots, *rest = self.open(values)
-        return Inputs(*(slots.contiguous(), *rest, self.self_context))
+        return Inputs(slots.contiguous(), *rest, self.self_context, learned)
 
     def open(self, values: Sequence[Any]) -> Sequence[Any]:
         if not self.opens:
@@ -67,10 +67,14 @@ class Form:
         return [x.unsqueeze(0) if isinstance(x, Tensor) else x for x in values]
 
     def gradient(
-        self, grads: Sequence[Tensor | None], values: Sequence[Any], kept: Sequence[Tensor]
+        self,
+        grads: Sequence[Tensor | None],
+        values: Sequence[Any],
+        kept: Sequence[Tensor],
+        learned: bool = True,
     ) -> tuple[Tensor, ...]:
         """The gradients of the inputs; what was kept is open already."""
-        inputs, (new, *others) = self.inputs(values), self.open(grads)
+        inputs, (new, *others) = self.inputs(values, learned), self.open(grads)
         new = torch.zeros_like(inputs.slots) if new is None else new.contiguous()
         return self.close(self.algorithm.backward(inputs, (new, *others), *kept))
 
@@ -104,7 +108,8 @@ class Stage(torch.autograd.Function):
         if torch.is_grad_enabled():
             found = StageGradient.apply(form, *grads[:OUTPUTS], *values, *form.close(kept))
         else:
-            found = form.gradient(grads[:OUTPUTS], values, kept)
+            learned = form.opens or ctx.needs_input_grad[1]
+            found = form.gradient(grads[:OUTPUTS], values, kept, learned)
         return None, *found, *[None] * (GIVEN - GRADIENTS)
 
 

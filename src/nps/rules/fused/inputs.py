@@ -35,6 +35,8 @@ class Inputs(NamedTuple):
     temperature: float | Float[Tensor, "*S"]
     dropout: float | Float[Tensor, "*S"]
     self_context: bool
+    learned: bool = True
+    """Is the gradient to the slots wanted? Kernels give it in any case."""
 
     def drops(self) -> bool:
         """Where dropout lies on the device it is there, whatever its value."""

@@ -92,16 +92,17 @@ def backward(
     else:
         to_x, to_rule, *to_weights = act_gradient(inputs, to_update, x, rule, *kept)
         back = _choose_gradient(inputs, grads, chosen, to_x, to_rule)
-    direct, to_scores, to_pull = back
-    to_slots = add_product(direct, to_pull, inputs.bind_map.mT).view(*s, b, m, d)
+    to_slots, to_scores, to_pull = back
+    if to_slots is not None:
+        to_slots = add_product(to_slots, to_pull, inputs.bind_map.mT).view(*s, b, m, d)
     slots = inputs.slots.view(*s, b * m, d)
     return to_slots, product(to_scores.mT, slots), product(slots.mT, to_pull), *to_weights
 
 
 def _choose_gradient(
     inputs: Inputs, grads: Grads, chosen: tuple[Tensor, ...], to_x: Tensor, to_rule: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """To the slots (but for what goes through `pull`), to bids and scores, and to `pull`."""
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """To the slots, if wanted (but for what goes through `pull`), to bids and scores, to `pull`."""
     context, noisy_bids, noisy, noisy_matches, pull, update = chosen
     (*s, b, m, d), n = inputs.slots.shape, inputs.rule_map.shape[-2] - 2
     g, to_rule_scores, to_context_scores = grads
@@ -123,6 +124,8 @@ def _choose_gradient(
     if to_rule_scores is not None:
         to_scores = to_scores + to_rule_scores
     to_both = torch.cat([to_bids, to_scores], -1).view(*s, b * m, n + 2)
+    if not inputs.learned:
+        return None, to_both, to_pull
 
     to_slots = add_product(g + to_own, to_both, inputs.rule_map)
     others = torch.bmm(to_matches.mT, pull.view(-1, m, d))

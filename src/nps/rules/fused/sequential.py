@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 def forward(inputs: Inputs) -> tuple[Tensor, ...]:
-    (m, d), n = inputs.slots.shape[-2:], inputs.rule_map.shape[-2]
+    d, n = inputs.slots.shape[-1], inputs.rule_map.shape[-2]
     if launch.serves(inputs):
         scores, matches, primary, rule, *chosen = launch.choose_one(inputs)
         raw, *kept = launch.act(inputs, chosen[-1], rule)
         new, update = launch.change_one(inputs, primary, rule, raw)
     else:
-        scores, matches, primary, rule, *chosen = _choose(inputs)
+        at, scores, matches, primary, rule, *chosen = _choose(inputs)
         update, *kept = act(inputs, chosen[-1], rule)
         changed = chosen[-1][..., :d] + update
         new = inputs.slots.clone()
-        new.view(-1, d).index_copy_(0, _rows(primary, m), changed.view(-1, d))
+        new.view(-1, d).index_copy_(0, at, changed.view(-1, d))
     outputs = new, scores.view(*new.shape[:-1], n), matches.unsqueeze(-2)
     return *outputs, primary, rule, *chosen, update, *kept
 
 
 def _choose(inputs: Inputs) -> tuple[Tensor, ...]:
-    """Steps 2 and 3: scores, the pair of slot and rule, the context, and both slots."""
+    """Steps 2 and 3: where the primary slots lie, scores, the choices, and the slots chosen."""
     slots, n = inputs.slots, inputs.rule_map.shape[-2]
     *s, b, m, d = slots.shape
     flat = slots.view(-1, d)
@@ -72,7 +72,7 @@ def _choose(inputs: Inputs) -> tuple[Tensor, ...]:
     context = noisy_matches.argmax(-1)
     pairs = torch.stack([at, _rows(context, m)], -1).view(-1)
     x = flat.index_select(0, pairs).view(*s, b, 2 * d)
-    return scores, matches, primary, rule, context, noisy, noisy_matches, pull, x
+    return at, scores, matches, primary, rule, context, noisy, noisy_matches, pull, x
 
 
 def backward(
@@ -97,7 +97,7 @@ def backward(
         back = launch.choose_one_gradient(inputs, grads, chosen, to_x, to_rule)
     else:
         at = _rows(primary, m)
-        chosen = at, _rows(context, m), noisy, noisy_matches, pull, update
+        chosen = at, context, noisy, noisy_matches, pull, update
         to_update = grads[0].view(-1, d).index_select(0, at).view(*s, b, d)
         to_x, to_rule, *to_weights = act_gradient(inputs, to_update, x, rule, *kept)
         back = _choose_gradient(inputs, grads, chosen, to_x, to_rule)
@@ -109,9 +109,9 @@ def backward(
 
 def _choose_gradient(
     inputs: Inputs, grads: Grads, chosen: tuple[Tensor, ...], to_x: Tensor, to_rule: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """To the slots, to the scores and to what the slots were compared with."""
-    at_own, at_other, noisy, noisy_matches, pull, update = chosen
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """To the slots, if wanted, to the scores and to what the slots were compared with."""
+    at, context, noisy, noisy_matches, pull, update = chosen
     slots, (g, to_rule_scores, to_context_scores) = inputs.slots, grads
     *s, b, m, d = slots.shape
     to_own, to_other = to_x.chunk(2, -1)
@@ -129,11 +129,13 @@ def _choose_gradient(
     to_scores = dropped(inputs, to_scores)
     if to_rule_scores is not None:
         to_scores = to_scores + to_rule_scores.flatten(-2)
+    if not inputs.learned:
+        return None, to_scores, to_pull
 
     flat = to_scores.view(*s, b * m, -1)
     to_slots = add_product(g.view(*s, b * m, d), flat, inputs.rule_map).view(slots.shape)
     to_slots.addcmul_(to_matches.unsqueeze(-1), pull.unsqueeze(-2))
-    pairs = torch.stack([at_own, at_other], -1).view(-1)
+    pairs = torch.stack([at, _rows(context, m)], -1).view(-1)
     to_slots.view(-1, d).index_add_(0, pairs, to_x.view(-1, d))
     return to_slots, to_scores, to_pull
 
