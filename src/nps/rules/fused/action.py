@@ -52,15 +52,19 @@ def act_written_out(
 
 
 def _all(inputs: Inputs, x: Tensor, rule: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    (n, i, h), (*s, t, _), d = inputs.weight_in.shape[-3:], x.shape, inputs.bias_out.shape[-1]
-    every = x.unsqueeze(-3).expand(*s, n, t, i).reshape(-1, t, i)
-    bias_in, bias_out = inputs.bias_in.reshape(-1, 1, h), inputs.bias_out.reshape(-1, 1, d)
-    hidden = torch.baddbmm(bias_in, every, inputs.weight_in.reshape(-1, i, h)).relu_()
-    outputs = torch.baddbmm(bias_out, hidden, inputs.weight_out.reshape(-1, h, d))
-    place = torch.arange(t).add(_of_all(rule, n), alpha=t).view(-1)
-    update = outputs.view(-1, d).index_select(0, place).view(*s, t, d)
-    mine = hidden.view(-1, h).index_select(0, place).view(*s, t, h)
-    return update, outputs.view(*s, n, t, d), mine
+    (*s, n, i, h), (t, d) = inputs.weight_in.shape, (x.shape[-2], inputs.bias_out.shape[-1])
+    weight_in, bias_in, weight_out, bias_out = inputs[3:7]
+    if s:
+        weight_in, bias_in, weight_out, bias_out = (w.flatten(0, 1) for w in inputs[3:7])
+        x = x.unsqueeze(1).expand(*s, n, t, i).reshape(-1, t, i)
+    hidden = torch.baddbmm(bias_in.unsqueeze(1), x.expand(len(bias_in), t, i), weight_in).relu_()
+    outputs = torch.baddbmm(bias_out.unsqueeze(1), hidden, weight_out)
+    place = torch.arange(t).add(_of_all(rule, n), alpha=t).flatten()
+    update = outputs.view(-1, d).index_select(0, place)
+    mine = hidden.view(-1, h).index_select(0, place)
+    if s:
+        return update.view(*s, t, d), outputs.view(*s, n, t, d), mine.view(*s, t, h)
+    return update, outputs, mine
 
 
 def _chosen_gradient(

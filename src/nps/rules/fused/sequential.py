@@ -70,8 +70,7 @@ def _choose(inputs: Inputs) -> tuple[Tensor, ...]:
     if not inputs.self_context:
         noisy_matches.scatter_(-1, primary.unsqueeze(-1), NOT_ALLOWED)
     context = noisy_matches.argmax(-1)
-    pairs = torch.stack([at, _rows(context, m)], -1).view(-1)
-    x = flat.index_select(0, pairs).view(*s, b, 2 * d)
+    x = torch.cat([own, flat.index_select(0, _rows(context, m)).view(*s, b, d)], -1)
     return at, scores, matches, primary, rule, context, noisy, noisy_matches, pull, x
 
 
