@@ -95,6 +95,36 @@ def test_equals_the_steps(kind, size, on_scores, stages):
 
 
 @BOTH
+@pytest.mark.parametrize("stages_of_it", [1, 2])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x: x.sum(),
+        lambda x: x.mT.flatten().cumsum(0).sum(),
+        lambda x: x.transpose(0, 1).flatten().cumsum(0).sum(),
+    ],
+    ids=["expanded", "transposed", "slots first"],
+)
+def test_slots_that_want_no_gradient(kind, loss, stages_of_it, stages):
+    """The weights' gradients are the same; so they are from gradients of any strides."""
+    layer = make(kind, stages=stages_of_it)
+    slots = torch.randn(7, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(7, slots=5))
+    found = []
+    for wanted in (False, True):
+        slots.requires_grad_(wanted)
+        to = loss(layer(slots, noise=noise))
+        found.append(torch.autograd.grad(to, [*layer.parameters()], materialize_grads=True))
+    assert len(stages) == 2 * stages_of_it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+        steps = loss(layer(slots, noise=noise))
+    expected = torch.autograd.grad(steps, [*layer.parameters()], materialize_grads=True)
+    for each in found:
+        torch.testing.assert_close(each, expected)
+
+
+@BOTH
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("lead", [(), (7,), (2, 3)], ids=str)
 def test_equals_the_steps_with_options(kind, lead, options, stages):

@@ -34,7 +34,7 @@ class Algorithm(Protocol):
         """The outputs, the choices (three tensors), and what the gradient needs beside them."""
 
     @property
-    def backward(self) -> Callable[..., tuple[Tensor, ...]]:
+    def backward(self) -> Callable[..., tuple[Any, ...]]:
         """From the inputs, the outputs' gradients, the choices and the kept to the gradients."""
 
     @property
@@ -59,7 +59,7 @@ class Form:
 
     def inputs(self, values: Sequence[Any], learned: bool = True) -> Inputs:
         slots, *rest = self.open(values)
-        return Inputs(slots.contiguous(), *rest, self.self_context, learned)
+        return Inputs(*(slots.contiguous(), *rest, self.self_context, learned))
 
     def open(self, values: Sequence[Any]) -> Sequence[Any]:
         if not self.opens:
@@ -72,10 +72,13 @@ class Form:
         values: Sequence[Any],
         kept: Sequence[Tensor],
         learned: bool = True,
-    ) -> tuple[Tensor, ...]:
-        """The gradients of the inputs; what was kept is open already."""
+    ) -> tuple[Any, ...]:
+        """The gradients of the inputs, None to slots not learned; what was kept is open already."""
         inputs, (new, *others) = self.inputs(values, learned), self.open(grads)
-        new = torch.zeros_like(inputs.slots) if new is None else new.contiguous()
+        if new is None:
+            new = torch.zeros_like(inputs.slots)
+        elif new.is_cuda:  # kernels count on it
+            new = new.contiguous()
         return self.close(self.algorithm.backward(inputs, (new, *others), *kept))
 
     def close(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -108,7 +111,7 @@ class Stage(torch.autograd.Function):
         if torch.is_grad_enabled():
             found = StageGradient.apply(form, *grads[:OUTPUTS], *values, *form.close(kept))
         else:
-            learned = form.opens or ctx.needs_input_grad[1]
+            learned = form.opens or ctx.needs_input_grad[1]  # kernels leave nothing out
             found = form.gradient(grads[:OUTPUTS], values, kept, learned)
         return None, *found, *[None] * (GIVEN - GRADIENTS)
 

@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
     dropout: float | Float[Tensor, "*S"]
     self_context: bool
     learned: bool = True
-    """Is the gradient to the slots wanted? Kernels give it in any case."""
+    """Is the gradient to the slots wanted?"""
 
     def drops(self) -> bool:
         """Where dropout lies on the device it is there, whatever its value."""

@@ -82,10 +82,11 @@ def backward(
     pull: Tensor,
     update: Tensor,
     *kept: Tensor,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor | None, ...]:
     *s, b, m, d = inputs.slots.shape
     chosen, rule = (context, noisy_bids, noisy, noisy_matches, pull, update), rule.view(*s, b * m)
-    to_update = (grads[0] * won.unsqueeze(-1)).view(*s, b * m, d)
+    back: tuple[Tensor | None, Tensor, Tensor]
+    to_update = (grads[0] * won.unsqueeze(-1)).reshape(*s, b * m, d)
     if launch.serves(inputs):
         to_x, to_rule, *to_weights = launch.act_gradient(inputs, to_update, x, rule, *kept)
         back = launch.choose_each_gradient(inputs, grads, chosen, to_x, to_rule)
@@ -106,7 +107,7 @@ def _choose_gradient(
     context, noisy_bids, noisy, noisy_matches, pull, update = chosen
     (*s, b, m, d), n = inputs.slots.shape, inputs.rule_map.shape[-2] - 2
     g, to_rule_scores, to_context_scores = grads
-    g, slots = g.view(*s, b * m, d), inputs.slots.view(-1, m, d)
+    g, slots = g.reshape(*s, b * m, d), inputs.slots.view(-1, m, d)
     to_own, to_other = to_x.chunk(2, -1)
 
     to_context = torch.bmm(to_other.reshape(-1, m, d), slots.mT).view(*s, b, m, m)

@@ -86,8 +86,9 @@ def backward(
     x: Tensor,
     update: Tensor,
     *kept: Tensor,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor | None, ...]:
     *s, b, m, d = inputs.slots.shape
+    back: tuple[Tensor | None, Tensor, Tensor]
     if launch.serves(inputs):
         chosen = primary, context, noisy, noisy_matches, pull, update
         at = primary.view(*s, b, 1, 1).expand(*s, b, 1, d)
@@ -97,7 +98,7 @@ def backward(
     else:
         at = _rows(primary, m)
         chosen = at, context, noisy, noisy_matches, pull, update
-        to_update = grads[0].view(-1, d).index_select(0, at).view(*s, b, d)
+        to_update = grads[0].reshape(-1, d).index_select(0, at).view(*s, b, d)
         to_x, to_rule, *to_weights = act_gradient(inputs, to_update, x, rule, *kept)
         back = _choose_gradient(inputs, grads, chosen, to_x, to_rule)
     to_slots, to_scores, to_pull = back
@@ -124,7 +125,7 @@ def _choose_gradient(
 
     to_primary = (g * update.unsqueeze(-2)).addcmul_(slots, to_own.unsqueeze(-2)).sum(-1)
     to_pair = to_primary.unsqueeze(-1) + to_rule.unsqueeze(-2)
-    to_scores = softmax_gradient(to_pair.view(noisy.shape), noisy, inputs.temperature)
+    to_scores = softmax_gradient(to_pair.reshape(noisy.shape), noisy, inputs.temperature)
     to_scores = dropped(inputs, to_scores)
     if to_rule_scores is not None:
         to_scores = to_scores + to_rule_scores.flatten(-2)
@@ -132,7 +133,7 @@ def _choose_gradient(
         return None, to_scores, to_pull
 
     flat = to_scores.view(*s, b * m, -1)
-    to_slots = add_product(g.view(*s, b * m, d), flat, inputs.rule_map).view(slots.shape)
+    to_slots = add_product(g.reshape(*s, b * m, d), flat, inputs.rule_map).view(slots.shape)
     to_slots.addcmul_(to_matches.unsqueeze(-1), pull.unsqueeze(-2))
     pairs = torch.stack([at, _rows(context, m)], -1).view(-1)
     to_slots.view(-1, d).index_add_(0, pairs, to_x.view(-1, d))
