@@ -171,15 +171,16 @@ class RuleLayer(nn.Module, ABC):
         uniform: Tensor | None,
     ) -> Iterator[tuple[Tensor, Callable[[], Choices]]]:
         """The slots after each stage, and what was chosen."""
-        embedding = self.rules.tensor("embedding")
+        rules = self.rules
+        embedding = rules.tensor("embedding")
         if uniform is not None and selection is None and slot_mask is None and self._fuses(slots):
             opens = fused.launch.opens(slots)
             form = fused.Form(self.algorithm, self.self_context, opens)  # type: ignore[arg-type]
-            weights = [*self._maps(embedding), *(self.rules.tensor(name) for name in ACTION)]
-            settings = self.rules.allowed(), self.temperature, self.dropout
+            weights = [*self._maps(embedding), *map(rules.tensor, ACTION)]
+            settings = rules.allowed(), self.temperature, self.dropout
             yield from fused.stages(form, slots, weights, uniform, *settings)
             return
-        shares = self._shares(slots.shape[-1 - self.rules.event_dims])
+        shares = self._shares(slots.shape[-1 - rules.event_dims])
         for draw in shares.of_stages(uniform):
             features = self._features(slots, selection, slot_mask)
             slots, choices = self._stage(slots, features, embedding, slot_mask, draw)

@@ -77,7 +77,7 @@ class Form:
         inputs, (new, *others) = self.inputs(values, learned), self.open(grads)
         if new is None:
             new = torch.zeros_like(inputs.slots)
-        elif new.is_cuda:  # kernels count on it
+        elif self.opens or self.stacked:  # kernels count on it
             new = new.contiguous()
         return self.close(self.algorithm.backward(inputs, (new, *others), *kept))
 
