@@ -1,7 +1,7 @@
 """Step 4 in a fused stage: what the chosen rules do, and the gradient of it by hand.
 
 The gradient to the choice needs what every rule would do; all other gradients belong to the chosen
-rule alone: on a CPU the rows are sorted for them (`by_rule.py`). On a GPU, where to know how many
+rule alone: on a CPU each rule gets its own rows (`by_rule.py`). On a GPU, where to know how many
 rows a rule has would stall, one product serves all rules, with the hidden layers of the others set
 to zero in between (as in `nps.rules.chosen`).
 """
