@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from types import ModuleType
+from unittest import mock
 
 
 def interpreted(program: str) -> str:
@@ -15,3 +17,8 @@ def interpreted(program: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def kernels(module: ModuleType, wanted: bool = True):
+    """Within it, the module's kernels are taken, or not, whatever it is given."""
+    return mock.patch.object(module, "_has_kernels", return_value=wanted)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nps.perception import attend as attending
 from nps.perception.attend import attend, normalise
-from tests.interpreter import interpreted
+from tests.interpreter import interpreted, kernels
 
 # seeds (none: no stack), images, features, size of a feature, slots
 CASES = [((), 2, 100, 64, 5), ((3,), 2, 64, 16, 3), ((2,), 3, 7, 6, 1), ((), 1, 130, 32, 17)]
@@ -39,11 +39,8 @@ def compare_kernels(device: str) -> None:
         exact = inputs(case)
         single = [x.to(device, torch.float32) for x in exact]
         theirs = with_gradients(case, exact)
-        usual, attending._has_kernels = attending._has_kernels, lambda _: True
-        try:
+        with kernels(attending):
             ours = with_gradients(case, single)
-        finally:
-            attending._has_kernels = usual
         for a, b in zip(ours, theirs, strict=True):
             scale = b.abs().max().item()
             torch.testing.assert_close(a.cpu().double(), b, rtol=0, atol=1e-5 * scale)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from nps.perception import convolution
 from nps.perception.convolution import convolve
-from tests.interpreter import interpreted
+from tests.interpreter import interpreted, kernels
 
 # images, side, channels, kernel, stride, before, up, output channels, side of the output
 CASES = [
@@ -85,11 +85,8 @@ def compare_kernels(device: str) -> None:
             single = [x.detach().to(device, torch.float32).requires_grad_() for x in exact]
             call = torch.func.vmap(convolve) if seeds else convolve
             theirs = with_gradients(case, exact, call)
-            usual, convolution._has_kernels = convolution._has_kernels, lambda *_: True
-            try:
+            with kernels(convolution):
                 ours = with_gradients(case, single, call)
-            finally:
-                convolution._has_kernels = usual
             for a, b in zip(ours, theirs, strict=True):
                 scale = b.abs().max().item()
                 torch.testing.assert_close(a.cpu().double(), b, rtol=0, atol=3e-6 * scale)

@@ -3,8 +3,6 @@ Triton's interpreter."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 from torch import nn
@@ -16,7 +14,7 @@ from nps.perception import normalise as module
 from nps.perception.extractors import Norm
 from nps.perception.normalise import normalise
 from nps.training.stack import Stack
-from tests.interpreter import interpreted
+from tests.interpreter import interpreted, kernels
 
 SHAPES = [(4, 3, 3, 32), (7, 5, 5, 5), (6, 1, 1, 16), (50, 3), (3, 2, 100)]
 SLOPES = [1.0, 0.0, 0.01]
@@ -220,15 +218,6 @@ def test_what_is_refused():
 KERNEL_SHAPES = [(7, 5, 5, 5), (3, 2, 100), (37, 9, 9, 32)]
 
 
-@contextmanager
-def kernels():
-    usual, module._has_kernels = module._has_kernels, lambda _: True
-    try:
-        yield
-    finally:
-        module._has_kernels = usual
-
-
 def compare_kernels(device: str) -> None:
     """Values and gradients of every shape, one seed and a stack, against float64 by torch."""
     for shape in KERNEL_SHAPES:
@@ -236,7 +225,7 @@ def compare_kernels(device: str) -> None:
             exact = [v.float().double() for v in inputs(shape, seeds=seeds)]
             reference, call = (one_by_one(by_torch), stacked(ours)) if seeds else (by_torch, ours)
             expected = with_gradients(reference, exact, slope, evaluates)
-            with kernels():
+            with kernels(module):
                 tensors = [v.to(device, torch.float32) for v in exact]
                 assert_same(with_gradients(call, tensors, slope, evaluates), expected, 2e-5)
 
@@ -250,7 +239,7 @@ def compare_transforms(device: str) -> None:
 
     call = vmap(vmap(grad(loss), (0, 0, None)))
     expected = call(weight.double(), x.double(), bias[:, 0].double())
-    with kernels():
+    with kernels(module):
         found = call(weight, x, bias[:, 0])
         w = weight[0, 0].requires_grad_()
         values = normalise(x[0, 0], w, bias[0, 0])[0]

@@ -4,10 +4,6 @@ too, on a GPU or in Triton's interpreter."""
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -20,6 +16,7 @@ from nps.perception import readout as module
 from nps.perception.extractors import ObjectEncoder
 from nps.perception.readout import read_out
 from nps.training.stack import Stack
+from tests.interpreter import interpreted, kernels
 
 # images, windows along a side, channels, kernel, outputs, slope
 CASES = [
@@ -166,15 +163,6 @@ def test_as_one_a_stack_keeps_each_seed_s_statistics(monkeypatch):
 # -- the kernels -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def kernels(wanted=True):
-    usual, module._has_kernels = module._has_kernels, lambda *_: wanted
-    try:
-        yield
-    finally:
-        module._has_kernels = usual
-
-
 def compare_kernels(device: str) -> None:
     """Values and gradients of every case, one seed and a stack, against float64 by torch."""
     for case in CASES:
@@ -184,7 +172,7 @@ def compare_kernels(device: str) -> None:
                 (one_by_one(by_torch), vmap(read_out)) if seeds else (by_torch, read_out)
             )
             expected = with_gradients(reference, exact, case[-1])
-            with kernels():
+            with kernels(module):
                 found = with_gradients(call, [v.to(device, torch.float32) for v in exact], case[-1])
             assert_same(found, expected, 2e-5)
 
@@ -198,9 +186,9 @@ def compare_transforms(device: str) -> None:
 
     call = vmap(vmap(grad(loss), (0, 0, 0, None, 0)))
     tensors = [weight, x, scale, shift[:, 0], bias]
-    with kernels(False):
+    with kernels(module, False):
         expected = call(*(v.double() for v in tensors))
-    with kernels():
+    with kernels(module):
         found = call(*tensors)
         w = weight[0, 0].requires_grad_()
         value = loss(w, x[0, 0], scale[0, 0], shift[0, 0], bias[0, 0])
@@ -211,18 +199,11 @@ def compare_transforms(device: str) -> None:
 
 
 def test_the_kernels_in_the_interpreter():
-    """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
     program = f"""if True:
         from {__name__} import compare_kernels, compare_transforms
         compare_kernels("cpu"); compare_transforms("cpu")"""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(program)
 
 
 @pytest.mark.gpu
