@@ -33,14 +33,15 @@ def test_public_names_exist():
 
 
 # Who may import whom; a package may always import itself and these.
-EVERYONE = {"capture", "errors", "files", "kernels", "version"}
+EVERYONE = {"capture", "errors", "files", "kernels", "seeds", "version"}
 BELOW = {
     "rules": set(),
     "metrics": set(),
     "worlds": set(),
-    "perception": set(),
-    "interactions": {"rules"},
-    "models": {"rules", "interactions", "perception"},
+    "networks": set(),
+    "perception": {"networks"},
+    "interactions": {"rules", "networks"},
+    "models": {"rules", "networks", "interactions", "perception"},
     "inspect": {"rules", "metrics"},
     "training": {"rules"},
     "experiments": {

@@ -90,6 +90,28 @@ def test_every_preset_builds_round_trips_and_steps(name):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("negatives", ["batch", "time-aligned"])
+def test_validation_encodes_each_image_once_and_measures_the_same(negatives, monkeypatch):
+    task = task_of(negatives=negatives)
+    model = task.make_model(0).eval()
+    encoded, encode = [], type(model).encode
+
+    def counted(self, images):
+        encoded.append(len(images))
+        return encode(self, images)
+
+    monkeypatch.setattr(type(model), "encode", counted)
+    with torch.no_grad():
+        whole = task.measure(model)
+        data = task.sets["validation"]
+        assert sum(encoded[1:]) == len(data.lengths) * 11  # the first are those it settles on
+        task.judged = 0  # as if few were asked for
+        parts = task.measure(model)
+    assert set(whole) == set(parts)
+    for name, values in whole.items():
+        torch.testing.assert_close(values, parts[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
 def test_presets_are_c_swm_s_with_the_paper_s_rules():
     nps, gnn = (PRESETS[name].config for name in ("atari-nps", "atari-gnn"))
     assert (nps.rules, nps.stages, nps.rule_dim, nps.slots, nps.slot_dim) == (1, 1, 32, 3, 4)

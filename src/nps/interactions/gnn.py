@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nps.interactions.check import check_slots
+from nps.interactions.messages import pairs, without_diagonal
+from nps.networks import NormalisedMLP
 from nps.rules.check import require_finite, require_int, require_type
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ class GNN(nn.Module):
         self.hidden_dim = hidden_dim
         self.action_dim = action_dim
         self.lean = lean
-        self.edge = _mlp(2 * slot_dim, hidden_dim, hidden_dim)
-        self.node = _mlp(slot_dim + action_dim + hidden_dim, hidden_dim, slot_dim)
+        self.edge = NormalisedMLP(2 * slot_dim, hidden_dim, hidden_dim)
+        self.node = NormalisedMLP(slot_dim + action_dim + hidden_dim, hidden_dim, slot_dim)
 
     def extra_repr(self) -> str:
         return f"{self.slot_dim}, hidden_dim={self.hidden_dim}, action_dim={self.action_dim}"
@@ -68,22 +70,21 @@ class GNN(nn.Module):
         self._check_action(action, slots)
         messages = self._lean_messages(slots) if self.lean else self._messages(slots)
         seen = [slots, messages] if action is None else [slots, action, messages]
-        change: Tensor = self.node(torch.cat(seen, -1))
+        change: Tensor = self.node(torch.cat([x.to(messages.dtype) for x in seen], -1))
         return slots + change
 
     def _messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
-        pairs = torch.broadcast_tensors(slots.unsqueeze(-2), slots.unsqueeze(-3))
-        messages: Tensor = self.edge(without_diagonal(torch.cat(pairs, -1))).sum(-2)
+        both = torch.broadcast_tensors(slots.unsqueeze(-2), slots.unsqueeze(-3))
+        messages: Tensor = self.edge(without_diagonal(torch.cat(both, -1))).sum(-2)
         return messages
 
     def _lean_messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
         layers: Any = self.edge  # a Sequential does not tell what it holds
-        first, _, middle, norm, _, last = layers
+        first, _, middle, _, _, last = layers
         own, other = first.weight.split(self.slot_dim, -1)
-        receiver = F.linear(slots, own, first.bias).unsqueeze(-2)
-        sender = F.linear(slots, other).unsqueeze(-3)
-        hidden = norm(middle(without_diagonal(receiver + sender).relu())).relu().sum(-2)
-        messages: Tensor = F.linear(hidden, last.weight) + (slots.shape[-2] - 1) * last.bias
+        edges = pairs(F.linear(slots, own, first.bias), F.linear(slots, other))
+        hidden = self.edge.total(middle(edges))
+        messages: Tensor = F.linear(hidden, last.weight, (slots.shape[-2] - 1) * last.bias)
         return messages
 
     def _check_action(self, action: Tensor | None, slots: Tensor) -> None:
@@ -99,25 +100,3 @@ class GNN(nn.Module):
         if action.dtype != slots.dtype:
             raise ValueError(f"action: got {action.dtype}, expected {slots.dtype} as the slots")
         require_finite("action", action)
-
-
-def without_diagonal(pairs: Float[Tensor, "*batch M M F"]) -> Float[Tensor, "*batch M M-1 F"]:
-    """Row i without its i-th entry, by slicing alone: no index tensor, no scatter in the backward.
-
-    Behind the first entry of the flat table, every (M+1)-th is one of the diagonal.
-    """
-    m = pairs.shape[-2]
-    rest = pairs.flatten(-3, -2)[..., 1:, :].unflatten(-2, (m - 1, m + 1))[..., :-1, :]
-    rows: Tensor = rest.flatten(-3, -2).unflatten(-2, (m, m - 1))
-    return rows
-
-
-def _mlp(size_in: int, hidden: int, size_out: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(size_in, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        nn.LayerNorm(hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, size_out),
-    )

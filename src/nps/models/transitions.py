@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nps.interactions import GNN, TransformerLayer
+from nps.networks import NormalisedMLP
 from nps.rules import ParallelNPS, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
 from nps.rules.layer import ContextGradient
@@ -162,14 +163,7 @@ class MLPTransition(Transition):
 
     def __init__(self, slot_dim: int, action_dim: int, hidden_dim: int) -> None:
         super().__init__()
-        self.net = nn.Sequential(
-            nn.Linear(slot_dim + action_dim, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, hidden_dim),
-            nn.LayerNorm(hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, slot_dim),
-        )
+        self.net = NormalisedMLP(slot_dim + action_dim, hidden_dim, slot_dim)
 
     def forward(self, slots: Tensor, action: Tensor, noise: Tensor | None = None) -> Tensor:
         change: Tensor = self.net(torch.cat([slots, action], -1))

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
-from nps.perception.seeds import stacked
+from nps.seeds import stacked
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps.perception.convolution import numbers
-from nps.perception.seeds import stacked
 from nps.perception.unroll import few, unroll, widened
+from nps.seeds import stacked
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nps.networks import NormalisedMLP
 from nps.perception import cudnn, readout
 from nps.perception.convolution import convolve, numbers
 from nps.perception.normalise import normalise
@@ -194,14 +195,8 @@ class ObjectEncoder(nn.Module):
             raise ValueError(f"size: got {size}, expected a multiple of {SHRINKS[kind]} ({kind})")
         self.channels, self.size, self.contrasted = channels, size, maps == "contrast"
         self.extractor = extractor(kind, channels, slots, width)
-        self.encoder = nn.Sequential(
-            nn.Linear((size // SHRINKS[kind]) ** 2, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, hidden_dim),
-            nn.LayerNorm(hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, slot_dim),
-        )
+        places = (size // SHRINKS[kind]) ** 2
+        self.encoder = NormalisedMLP(places, hidden_dim, slot_dim)
 
     def maps(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M h w"]:
         """What each slot's encoder is shown."""

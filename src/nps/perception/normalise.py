@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
-from nps.perception.seeds import stacked, with_one_dimension
+from nps.seeds import stacked, with_one_dimension
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -21,7 +21,7 @@ from nps import kernels
 from nps.perception.convolution import convolve
 from nps.perception.cudnn import LARGE
 from nps.perception.normalise import normalise
-from nps.perception.seeds import stacked, with_one_dimension
+from nps.seeds import stacked, with_one_dimension
 
 if TYPE_CHECKING:
     from jaxtyping import Float

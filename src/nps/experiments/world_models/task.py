@@ -6,7 +6,7 @@ long, since they are rolled out from their first observation; the ones to train 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 HORIZONS = (1, 5, 10)
 IMAGES_AT_ONCE = 1_000
 """Where there is no gradient but there are many images."""
+
+Look = Callable[[Tensor, Tensor], Tensor]
+"""From the numbers of episodes and times to the slots there."""
 
 C = TypeVar("C", bound=WorldModelConfig)
 E = TypeVar("E", bound=Episodes)
@@ -57,6 +60,7 @@ class WorldModelTask(Generic[C, E]):
         judged: int = 1,
     ) -> None:
         self.config, self.device, self.sets, self.actions = config, device, sets, actions
+        self.judged = judged
         self._transitions = transitions(sets["train"])
         self.examples = len(self._transitions.time)
         self.noise_size = DRAWS + make_dynamics(config, actions).noise_size(config.slots)
@@ -94,21 +98,24 @@ class WorldModelTask(Generic[C, E]):
         if isinstance(model.transition, RuleTransition):
             model.transition.layer.alone = alone
         now = Moments(*(numbers[batch.index] for numbers in self._transitions))
-        terms = self.terms(model, "train", now, batch.noise)
+        data = self.sets["train"]
+        terms = self.terms(model, data, self.looks(model, data), now, batch.noise)
         positive, negative = (term.mean() for term in terms)
         return positive + negative, {"positive": positive, "negative": negative}
 
+    def looks(self, model: WorldModel, data: E) -> Look:
+        return lambda episode, time: model.encode(data.images(episode, time))
+
     def terms(
-        self, model: WorldModel, split: str, now: Moments, noise: Float[Tensor, "B noise"]
+        self, model: WorldModel, data: E, look: Look, now: Moments, noise: Float[Tensor, "B noise"]
     ) -> Terms:
         """Both parts of the loss of the steps that begin at some moments."""
-        data, kind, count = self.sets[split], self.config.negatives, len(now.time)
+        kind, count = self.config.negatives, len(now.time)
         draws, for_rules = noise[:, :DRAWS], noise[:, DRAWS:]
         more = elsewhere(kind, now, draws, len(data.lengths), data.lengths)
         episode = torch.cat([now.episode, now.episode, more.episode])
         time = torch.cat([now.time, now.time + 1, more.time])
-        slots = model.encode(data.images(episode, time))
-        state, came, others = slots.split([count, count, len(more.time)])
+        state, came, others = look(episode, time).split([count, count, len(more.time)])
         predicted = model.predict(state, data.action[now.episode, now.time], for_rules)
         far = negatives(kind, state, others, draws)
         return contrastive(predicted, came, state, far, hinge=self.config.hinge)
@@ -118,13 +125,19 @@ class WorldModelTask(Generic[C, E]):
     def measure(self, model: WorldModel) -> dict[str, Tensor]:
         if self.config.statistics == "settled":
             settle(model, self.sets["train"].images(*self._settling))
+        data = self.sets["validation"]
+        look, last = self.looks(model, data), steps(data)
+        if 2 * self.judged + 3 > last:  # then most images are asked for: each is encoded once
+            states = self.encoded(model, data, range(last + 1))
+            first, one, end = states[:, [0, 1, last]].unbind(1)
+            look = among(states)
+        else:
+            first, one, end = self.encoded(model, data, [0, 1, last]).unbind(1)
         parts = [x.split(IMAGES_AT_ONCE // 2) for x in (*self._judged, self._draws)]
         terms = [
-            torch.stack(self.terms(model, "validation", Moments(episode, time), draws)).sum(0)
+            torch.stack(self.terms(model, data, look, Moments(episode, time), draws)).sum(0)
             for episode, time, draws in zip(*parts, strict=True)
         ]
-        data = self.sets["validation"]
-        first, one, end = self.encoded(model, data, [0, 1, steps(data)]).unbind(1)
         rolled = model.rollout(first, data.action)
         measured = {"loss": torch.cat(terms), "first": first, "true_1": one, "true_last": end}
         return measured | {"rolled_1": rolled[:, 0], "rolled_last": rolled[:, -1]}
@@ -171,6 +184,10 @@ class WorldModelTask(Generic[C, E]):
     def in_parts(self, count: int, size: int) -> Iterator[Int[Tensor, "n"]]:
         """Numbers from 0, some at a time."""
         yield from torch.arange(count, device=self.device).split(max(1, size))
+
+
+def among(states: Float[Tensor, "E S M D"]) -> Look:
+    return lambda episode, time: states[episode, time]
 
 
 def settle(model: WorldModel, images: Shaped[Tensor, "n H W C"]) -> None:

@@ -1,0 +1,5 @@
+"""Small networks that several parts of the models share."""
+
+from nps.networks.mlp import NormalisedMLP
+
+__all__ = ["NormalisedMLP"]

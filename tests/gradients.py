@@ -1,0 +1,41 @@
+"""Values and gradients of functions of tensors, to compare two ways of computing them."""
+
+import torch
+
+
+def normal(*size: int, seed: int = 0) -> torch.Tensor:
+    """Numbers that bf16 has, too, in float64."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(*size, generator=draw, dtype=torch.float64).bfloat16().double()
+
+
+def one_by_one(call):
+    """What vmap(call) should be."""
+
+    def each(*tensors):
+        return torch.stack([call(*one) for one in zip(*tensors, strict=True)])
+
+    return each
+
+
+def with_gradients(call, tensors):
+    """The result, and the gradients of all inputs."""
+    tensors = [v.detach().requires_grad_() for v in tensors]
+    out = call(*tensors)
+    weights = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).bfloat16().to(out)
+    return [out.detach(), *torch.autograd.grad((out * weights.view_as(out)).sum(), tensors)]
+
+
+def assert_same(found, expected, tolerance):
+    """Relative to the largest number of each."""
+    for a, b in zip(found, expected, strict=True):
+        far = tolerance * max(1.0, b.abs().max().item())
+        torch.testing.assert_close(a.cpu().double(), b.cpu().double(), rtol=0, atol=far)
+
+
+def assert_close_and_repeated(call, tensors, expected, share=0.01):
+    """In fewer bits: within a share of the exact ones, and twice the same to the bit."""
+    found, again = (with_gradients(call, tensors) for _ in range(2))
+    for a, b, c in zip(found, again, expected, strict=True):
+        assert torch.equal(a, b)
+        assert (a.cpu().double() - c).norm() / c.norm() < share

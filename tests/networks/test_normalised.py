@@ -1,0 +1,157 @@
+"""Normalisation, ReLU and sum as one, against the formula; the kernels too, on a GPU or in Triton's
+interpreter."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import grad, vmap
+from torch.nn import functional as F
+
+from nps.networks import NormalisedMLP
+from nps.networks import normalised as module
+from nps.networks.normalised import normalised_sum
+from tests.gradients import (
+    assert_close_and_repeated,
+    assert_same,
+    normal,
+    one_by_one,
+    with_gradients,
+)
+from tests.interpreter import interpreted, kernels
+
+# sums, rows to a sum, width
+CASES = [
+    (3, 1, 16),
+    (10, 4, 24),
+    (2, 2, 512),
+    (280, 3, 20),  # several programs, the last of which has not all its rows
+]
+
+
+def by_formula(x, weight, bias):
+    mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, correction=0)
+    return F.relu((x - mean) / (variance + 1e-5).sqrt() * weight + bias).sum(-2)
+
+
+def inputs(case, seeds=()):
+    """x, weight, bias."""
+    norm = [normal(*seeds, case[-1], seed=seed) + 0.5 for seed in (1, 2)]
+    return [normal(*seeds, *case) * 3 + 1, *norm]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_and_gradients_are_those_of_the_formula(case):
+    tensors = inputs(case)
+    found = with_gradients(normalised_sum, tensors)
+    assert_same(found, with_gradients(by_formula, tensors), 1e-9)
+
+
+def test_a_sum_of_no_rows_is_zero():
+    x, weight, bias = inputs((3, 2, 8))
+    assert torch.equal(normalised_sum(x[:, :0], weight, bias), x.new_zeros(3, 8))
+
+
+def test_the_network_is_its_layers_bit_for_bit():
+    torch.manual_seed(0)
+    network, x = NormalisedMLP(5, 16, 3), torch.randn(2, 7, 5)
+    layers = nn.Sequential(*copy.deepcopy(network))
+    assert [type(layer).__name__ for layer in layers] == [
+        "Linear", "ReLU", "Linear", "LayerNorm", "ReLU", "Linear",
+    ]  # fmt: skip
+    assert list(network.state_dict()) == list(layers.state_dict())
+    found = [
+        [y := model(x), *torch.autograd.grad(y.sin().sum(), list(model.parameters()))]
+        for model in (network, layers)
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_what_the_kernels_take(monkeypatch):
+    """bf16, which autocast makes of the product before; the rest goes by torch."""
+    monkeypatch.setattr(module.kernels, "possible", lambda _: True)
+
+    def taken(*shape, dtype=torch.bfloat16):
+        return module._has_kernels(torch.empty(*shape, dtype=dtype, device="meta"))
+
+    assert taken(4, 1, 512)
+    assert taken(4, 3, 2048)
+    assert not taken(4, 3, 2049)
+    assert not taken(4, 3, 512, dtype=torch.float32)
+    assert not taken(4, 0, 512)
+
+
+# -- the kernels -----------------------------------------------------------------------------------
+
+
+def compare_kernels(device: str) -> None:
+    """Values and gradients of every case, one seed and a stack, against the formula in float64."""
+    for case in CASES:
+        for seeds in ((), (2,)):
+            tensors = inputs(case, seeds)
+            expected = with_gradients(one_by_one(by_formula) if seeds else by_formula, tensors)
+            with kernels(module):
+                given = [v.to(device, torch.float32) for v in tensors]
+                found = with_gradients(vmap(normalised_sum) if seeds else normalised_sum, given)
+            assert_same(found, expected, 1e-5)
+
+
+def compare_transforms(device: str) -> None:
+    """The kernels in a gradient inside vmap, and in a stack of stacks; none is derived twice."""
+    x, weight, bias = (v.to(device, torch.float32) for v in inputs(CASES[1], (2, 3)))
+
+    def loss(x, weight, bias):
+        return normalised_sum(x, weight, bias).sin().sum()
+
+    each = vmap(vmap(grad(loss, (0, 1)), (0, None, 0)))
+    with kernels(module, False):
+        expected = each(x.double(), weight[:, 0].double(), bias.double())
+    with kernels(module):
+        found = each(x, weight[:, 0], bias)
+        one = x[0, 0].clone().requires_grad_()
+        value = loss(one, weight[0, 0], bias[0, 0])
+        (once,) = torch.autograd.grad(value, one, create_graph=True)
+        with pytest.raises(NotImplementedError, match="no second derivatives in bf16"):
+            torch.autograd.grad(once.sum(), one)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+
+
+def test_the_kernels_in_the_interpreter():
+    pytest.importorskip("triton")
+    program = f"""if True:
+        from {__name__} import compare_kernels, compare_transforms
+        compare_kernels("cpu"); compare_transforms("cpu")"""
+    interpreted(program)
+
+
+@pytest.mark.gpu
+def test_the_kernels_on_a_gpu():
+    compare_kernels("cuda")
+    compare_transforms("cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 4])
+def test_in_bf16_a_stack_is_exact_up_to_rounding_and_repeats_bit_for_bit(rows):
+    tensors = inputs((3000, rows, 512), (3,))
+    expected = with_gradients(one_by_one(by_formula), tensors)
+    given = [tensors[0].cuda().bfloat16(), *(v.cuda().float() for v in tensors[1:])]
+    assert module._has_kernels(given[0][0])
+    assert_close_and_repeated(vmap(normalised_sum), given, expected)
+
+
+@pytest.mark.gpu
+def test_the_network_under_autocast_takes_them_and_agrees():
+    torch.manual_seed(0)
+    network, x, found = NormalisedMLP(100, 512, 64).cuda(), torch.randn(500, 100).cuda(), []
+    for model in (network, nn.Sequential(*copy.deepcopy(network))):
+        with torch.autocast("cuda", torch.bfloat16):
+            y = model(x)
+        found.append([y, *torch.autograd.grad(y.sin().sum(), list(model.parameters()))])
+    for a, b in zip(*found, strict=True):
+        assert a.dtype == b.dtype
+        assert (a.double() - b.double()).norm() / b.double().norm() < 0.02
