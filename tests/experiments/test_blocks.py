@@ -17,6 +17,8 @@ from nps.experiments.blocks import PRESETS, BlocksTask, Config, pushes
 from nps.experiments.blocks import look as looking
 from nps.experiments.blocks import task as tasks
 from nps.experiments.results import mean_sd
+from nps.inspect import figures
+from nps.inspect.report import Table
 from nps.models.contrastive import DRAWS
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
@@ -206,7 +208,7 @@ def test_truth_tells_states_apart_and_equal_ones_not():
     assert torch.equal((flat[:, None] == flat).all(-1), same_image)
 
 
-def test_two_steps_through_the_command_line(tmp_path):
+def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
     def call(*args: str) -> str:
         with contextlib.redirect_stdout(io.StringIO()) as out:
             cli.main(args)
@@ -229,20 +231,26 @@ def test_two_steps_through_the_command_line(tmp_path):
         tested = json.loads((folder / "test.json").read_text())
         assert ("push_context" in tested) == (preset != "shapes-gnn")
         assert "slot 4" in call("inspect", str(folder))
-        drawn = {path.stem for path in (folder / "figures").iterdir()}
-        assert drawn == {"rollouts"} | ({"pushes"} if preset != "shapes-gnn" else set())
+        files = {path.stem for path in (folder / "figures").iterdir()}
+        assert files == {"rollouts"} | ({"pushes"} if preset != "shapes-gnn" else set())
     call("inspect", str(folder), f"--out={tmp_path / 'look.png'}")
     assert (tmp_path / "look-pushes.png").exists()
     assert (tmp_path / "look-rollouts.png").exists()
     page = call("table", str(tmp_path))
     assert "| 2D shapes: C-SWM" in page
     assert "| Fixed palette: NPS" in page
+    drawn = []
+    monkeypatch.setattr(figures, "percent_points", lambda panels, x: drawn.append(panels) or b"")
     report = EXPERIMENTS["blocks"].write_report(Path(tmp_path))
     assert report.blocks[1].rows[0][2] == "–"  # nothing pushes in C-SWM's shapes
-    assert [row[0] for row in report.blocks[2].rows] == [
-        "Fixed palette, 1 stage",
-        "Fixed palette, 2 stages",
-    ]
+    (rows,) = (b.rows for b in report.blocks if isinstance(b, Table) and b.columns[0] == "Stages")
+    assert [row[0] for row in rows] == ["Fixed palette, 1 stage", "Fixed palette, 2 stages"]
+    left, right = drawn[0].values()
+    assert list(left) == ["2D shapes: GNN", "fixed palette: NPS", "fixed palette: parallel NPS"]
+    of_best = "fixed palette: parallel NPS"
+    assert left[of_best] == ([100 * tested["moves_free"]], [100 * tested["h1_10"]])
+    assert right[of_best][1] == [100 * tested["h1_episode_strict_10"]]
+    assert [len(right["fixed palette: NPS"][axis]) for axis in (0, 1)] == [3, 3]
 
 
 def test_mean_and_standard_deviation():

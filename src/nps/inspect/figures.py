@@ -154,6 +154,30 @@ def means_over(
     return png(figure)
 
 
+def percent_points(
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], x: str
+) -> bytes:
+    """A point a seed, panels beside each other; both axes are per cent.
+
+    Args:
+        panels: what the y axis shows -> group -> its points' (x, y).
+        x: what the x axes show.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2 * len(panels) + 2.4, 3.9), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (name, groups) in zip(axes, panels.items(), strict=True):
+        for i, (group, (across, up)) in enumerate(groups.items()):
+            marker = "os^DvP*X"[i % 8]
+            axis.plot(across, up, marker, label=group, markersize=7, alpha=0.75, markeredgewidth=0)
+        axis.set(xlim=(-4, 104), ylim=(-4, 104), xlabel=x, title=name)
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("%")
+    axes[-1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1.0))
+    return png(figure)
+
+
 def png(figure: Any) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)

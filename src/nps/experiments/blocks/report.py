@@ -46,7 +46,8 @@ def write_report(folder: Path) -> Report:
     known = [name for name in LABELS if name in found]
     results = {name: found[name] for name in dict.fromkeys([*known, *found])}
     report = Report("World models of blocks")
-    report.add(summary_table(results), moves_table(results), *stages(results))
+    report.add(summary_table(results), moves_table(results))
+    report.add(*can_be_fooled(results), *stages(results))
     report.add(*provenance(results))
     return report
 
@@ -91,6 +92,46 @@ def moves_table(results: Results) -> Table:
     among = [f"In its episode, {step}" for step in STEPS]
     head = ["Model", "Free", "Push", "No-op", "Pushed moves", "Push told", *among, "Parameters"]
     return Table(head, rows, caption, "moves")
+
+
+def can_be_fooled(results: Results) -> list[Block]:
+    """Does H@1 tell who knows what actions do? Each seed's, over the free moves it foresees."""
+    last = max(STEPS)
+    metrics = {
+        f"H@1 after {last} steps": f"h1_{last}",
+        f"in its episode, after {last}": f"h1_episode_strict_{last}",
+    }
+    groups: dict[str, list[Result]] = {}
+    for run in (run for runs in results.values() for run in runs):
+        if {"moves_free", *metrics.values()} <= set(run.test):
+            groups.setdefault(group(run), []).append(run)
+    if not groups or not figures.available():
+        return []
+
+    def of(runs: list[Result], metric: str) -> list[float]:
+        return [100 * value for value in values(runs, metric)]
+
+    panels = {
+        name: {each: (of(runs, "moves_free"), of(runs, metric)) for each, runs in groups.items()}
+        for name, metric in metrics.items()
+    }
+    caption = (
+        "A point a seed. Left: the metric of the paper, among states of all episodes. Right: among "
+        "the states of the episode. Models that foresee no move at all can have a high H@1."
+    )
+    return [Figure("metric", figures.percent_points(panels, "free moves foreseen, %"), caption)]
+
+
+def group(run: Result) -> str:
+    """World, negatives and transition."""
+    config = run.config
+    world = {"fixed-palette": "fixed palette", "shapes": "2D shapes"}.get(
+        config["mode"], "paper's world"
+    )
+    if config["negatives"] != "batch":
+        world += f", {config['negatives']} negatives"
+    kinds = {"snps": "NPS", "pnps": "parallel NPS", "gnn": "GNN"}
+    return f"{world}: {kinds.get(config['transition'], config['transition'])}"
 
 
 def stages(results: Results) -> list[Block]:
