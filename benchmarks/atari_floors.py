@@ -16,6 +16,8 @@ from nps.files import write_json
 from nps.worlds.atari_games import Name
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     games = get_args(Name)
     floors = {game: AtariTask(Config(game=game), torch.device("cpu")).copied for game in games}
     write_json(Path(sys.argv[1]), floors)
