@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nps import kernels
-from nps.seeds import stacked
+from nps.seeds import KernelGradient, stacked
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -70,7 +70,7 @@ class Pairs(torch.autograd.Function):
         return Pairs.apply(*stacked(info.batch_size, in_dims, inputs)), 0
 
 
-class PairsGradient(torch.autograd.Function):
+class PairsGradient(KernelGradient):
     """(gradient of pairs, receiver, sender) -> gradients of both."""
 
     @staticmethod
@@ -78,14 +78,6 @@ class PairsGradient(torch.autograd.Function):
         from nps.interactions import messages_kernels
 
         return messages_kernels.pairs_back(*values)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError("GNN: there are no second derivatives in bf16 on CUDA")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> tuple[Any, Any]:

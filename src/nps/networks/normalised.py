@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
-from nps.seeds import stacked, with_one_dimension
+from nps.seeds import KernelGradient, stacked, with_one_dimension
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -74,7 +74,7 @@ class NormalisedSum(torch.autograd.Function):
         return NormalisedSum.apply(epsilon, *stacked(info.batch_size, in_dims[1:], values)), 0
 
 
-class Gradient(torch.autograd.Function):
+class Gradient(KernelGradient):
     """(epsilon, gradient of the sums, x, weight, bias) -> gradients of x, weight and bias."""
 
     @staticmethod
@@ -86,14 +86,6 @@ class Gradient(torch.autograd.Function):
         return tuple(
             v.reshape(of.shape).to(of.dtype) for v, of in zip(found, values[1:], strict=True)
         )
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError("normalised: there are no second derivatives in bf16 on CUDA")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, epsilon: float, *values: Tensor) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps import kernels
-from nps.seeds import stacked, with_one_dimension
+from nps.seeds import KernelGradient, stacked, with_one_dimension
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -140,7 +140,7 @@ class Normalisation(torch.autograd.Function):
         return outputs, (0,) * len(outputs)
 
 
-class Gradient(torch.autograd.Function):
+class Gradient(KernelGradient):
     """(form, gradient of y, x, weight, bias, mean, variance) -> gradients of x, weight, bias."""
 
     @staticmethod
@@ -150,14 +150,6 @@ class Gradient(torch.autograd.Function):
         x, weight = values[1:3]
         to_x, *others = normalise_kernels.backward(*with_one_dimension(values, weight), form=form)
         return to_x.reshape(x.shape), *(v.reshape(weight.shape) for v in others)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError("normalise: there are no second derivatives on CUDA")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, form: Form, *values: Tensor) -> tuple[Any, Any]:

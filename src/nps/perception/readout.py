@@ -21,7 +21,7 @@ from nps import kernels
 from nps.perception.convolution import convolve
 from nps.perception.cudnn import LARGE
 from nps.perception.normalise import normalise
-from nps.seeds import stacked, with_one_dimension
+from nps.seeds import KernelGradient, stacked, with_one_dimension
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -109,7 +109,7 @@ class ReadOut(torch.autograd.Function):
         return ReadOut.apply(form, *stacked(info.batch_size, in_dims[1:], values)), (0, 0, 0)
 
 
-class Gradient(torch.autograd.Function):
+class Gradient(KernelGradient):
     """(form, gradient of out, x, scale, shift, taps, bias, mean, variance) -> gradients of five."""
 
     @staticmethod
@@ -120,14 +120,6 @@ class Gradient(torch.autograd.Function):
         return tuple(
             v.reshape(of.shape).to(of.dtype) for v, of in zip(found, values[1:6], strict=True)
         )
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError("readout: there are no second derivatives on CUDA")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, form: Form, *values: Tensor) -> tuple[Any, Any]:
