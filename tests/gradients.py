@@ -1,6 +1,12 @@
 """Values and gradients of functions of tensors, to compare two ways of computing them."""
 
+from collections.abc import Callable, Iterable
+
+import pytest
 import torch
+from torch.func import vmap
+
+from tests.interpreter import kernels
 
 
 def normal(*size: int, seed: int = 0) -> torch.Tensor:
@@ -39,3 +45,40 @@ def assert_close_and_repeated(call, tensors, expected, share=0.01):
     for a, b, c in zip(found, again, expected, strict=True):
         assert torch.equal(a, b)
         assert (a.cpu().double() - c).norm() / c.norm() < share
+
+
+def compare_kernels(module, call, reference, cases: Iterable[Callable], device, tolerance):
+    """Values and gradients with the module's kernels, of one seed and of a stack.
+
+    Args:
+        call: what has kernels.
+        reference: what it should be, in float64.
+        cases: from the number of seeds, () or (S,), to tensors.
+    """
+    for case in cases:
+        for seeds in ((), (2,)):
+            tensors = case(seeds)
+            expected = with_gradients(one_by_one(reference) if seeds else reference, tensors)
+            with kernels(module):
+                given = [v.to(device, torch.float32) for v in tensors]
+                found = with_gradients(vmap(call) if seeds else call, given)
+            assert_same(found, expected, tolerance)
+
+
+def assert_not_derived_twice(module, loss, x):
+    """With kernels, and that is said."""
+    with kernels(module):
+        x = x.clone().requires_grad_()
+        (once,) = torch.autograd.grad(loss(x), x, create_graph=True)
+        with pytest.raises(NotImplementedError, match="no second derivatives on CUDA"):
+            torch.autograd.grad(once.sum(), x)
+
+
+def kernels_take(module, monkeypatch):
+    """(shape, dtype) -> would the kernels be taken on a GPU?"""
+    monkeypatch.setattr(module.kernels, "possible", lambda _: True)
+
+    def taken(*shape, dtype=torch.bfloat16):
+        return module._has_kernels(torch.empty(*shape, dtype=dtype, device="meta"))
+
+    return taken

@@ -3,6 +3,8 @@ interpreter."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.func import grad, vmap
@@ -15,7 +17,10 @@ from nps.networks import normalised
 from nps.training.stack import Stack
 from tests.gradients import (
     assert_close_and_repeated,
+    assert_not_derived_twice,
     assert_same,
+    compare_kernels,
+    kernels_take,
     normal,
     one_by_one,
     with_gradients,
@@ -48,11 +53,7 @@ def test_a_single_slot_has_no_pairs():
 
 def test_what_the_kernels_take(monkeypatch):
     """bf16, which autocast makes of the products before; the rest goes by torch."""
-    monkeypatch.setattr(module.kernels, "possible", lambda _: True)
-
-    def taken(*shape, dtype=torch.bfloat16):
-        return module._has_kernels(torch.empty(*shape, dtype=dtype, device="meta"))
-
+    taken = kernels_take(module, monkeypatch)
     assert taken(4, 3, 512)
     assert taken(4, 3, 2048)
     assert not taken(4, 3, 2049)
@@ -64,20 +65,10 @@ def test_what_the_kernels_take(monkeypatch):
 # -- the kernels -----------------------------------------------------------------------------------
 
 
-def compare_kernels(device: str) -> None:
-    """Values and gradients of every case, one seed and a stack, against the loop in float64."""
-    for case in CASES:
-        for seeds in ((), (2,)):
-            tensors = inputs(case, seeds)
-            expected = with_gradients(one_by_one(by_loop) if seeds else by_loop, tensors)
-            with kernels(module):
-                given = [v.to(device, torch.float32) for v in tensors]
-                found = with_gradients(vmap(pairs) if seeds else pairs, given)
-            assert_same(found, expected, 1e-6)
-
-
-def compare_transforms(device: str) -> None:
-    """The kernels in a gradient inside vmap, and in a stack of stacks; none is derived twice."""
+def compare(device: str) -> None:
+    """With the loop in float64; in a gradient inside vmap, and in a stack of stacks."""
+    cases = [partial(inputs, case) for case in CASES]
+    compare_kernels(module, pairs, by_loop, cases, device, 1e-6)
     receiver, sender = (v.to(device, torch.float32) for v in inputs(CASES[0], (2, 3)))
 
     def loss(receiver, sender):
@@ -88,11 +79,8 @@ def compare_transforms(device: str) -> None:
         expected = each(receiver.double(), sender[:, 0].double())
     with kernels(module):
         found = each(receiver, sender[:, 0])
-        x = receiver[0, 0].clone().requires_grad_()
-        (once,) = torch.autograd.grad(loss(x, sender[0, 0]), x, create_graph=True)
-        with pytest.raises(NotImplementedError, match="no second derivatives on CUDA"):
-            torch.autograd.grad(once.sum(), x)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
+    assert_not_derived_twice(module, lambda x: loss(x, sender[0, 0]), receiver[0, 0])
 
 
 def compare_a_gnn(device: str) -> None:
@@ -112,15 +100,14 @@ def compare_a_gnn(device: str) -> None:
 def test_the_kernels_in_the_interpreter():
     pytest.importorskip("triton")
     program = f"""if True:
-        from {__name__} import compare_a_gnn, compare_kernels, compare_transforms
-        compare_kernels("cpu"); compare_transforms("cpu"); compare_a_gnn("cpu")"""
+        from {__name__} import compare, compare_a_gnn
+        compare("cpu"); compare_a_gnn("cpu")"""
     interpreted(program)
 
 
 @pytest.mark.gpu
 def test_the_kernels_on_a_gpu():
-    compare_kernels("cuda")
-    compare_transforms("cuda")
+    compare("cuda")
     compare_a_gnn("cuda")
 
 

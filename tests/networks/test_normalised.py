@@ -4,6 +4,7 @@ interpreter."""
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -16,7 +17,10 @@ from nps.networks import normalised as module
 from nps.networks.normalised import normalised_sum
 from tests.gradients import (
     assert_close_and_repeated,
+    assert_not_derived_twice,
     assert_same,
+    compare_kernels,
+    kernels_take,
     normal,
     one_by_one,
     with_gradients,
@@ -72,11 +76,7 @@ def test_the_network_is_its_layers_bit_for_bit():
 
 def test_what_the_kernels_take(monkeypatch):
     """bf16, which autocast makes of the product before; the rest goes by torch."""
-    monkeypatch.setattr(module.kernels, "possible", lambda _: True)
-
-    def taken(*shape, dtype=torch.bfloat16):
-        return module._has_kernels(torch.empty(*shape, dtype=dtype, device="meta"))
-
+    taken = kernels_take(module, monkeypatch)
     assert taken(4, 1, 512)
     assert taken(4, 3, 2048)
     assert not taken(4, 3, 2049)
@@ -87,20 +87,10 @@ def test_what_the_kernels_take(monkeypatch):
 # -- the kernels -----------------------------------------------------------------------------------
 
 
-def compare_kernels(device: str) -> None:
-    """Values and gradients of every case, one seed and a stack, against the formula in float64."""
-    for case in CASES:
-        for seeds in ((), (2,)):
-            tensors = inputs(case, seeds)
-            expected = with_gradients(one_by_one(by_formula) if seeds else by_formula, tensors)
-            with kernels(module):
-                given = [v.to(device, torch.float32) for v in tensors]
-                found = with_gradients(vmap(normalised_sum) if seeds else normalised_sum, given)
-            assert_same(found, expected, 1e-5)
-
-
-def compare_transforms(device: str) -> None:
-    """The kernels in a gradient inside vmap, and in a stack of stacks; none is derived twice."""
+def compare(device: str) -> None:
+    """With the formula in float64; in a gradient inside vmap, and in a stack of stacks."""
+    cases = [partial(inputs, case) for case in CASES]
+    compare_kernels(module, normalised_sum, by_formula, cases, device, 1e-5)
     x, weight, bias = (v.to(device, torch.float32) for v in inputs(CASES[1], (2, 3)))
 
     def loss(x, weight, bias):
@@ -111,27 +101,19 @@ def compare_transforms(device: str) -> None:
         expected = each(x.double(), weight[:, 0].double(), bias.double())
     with kernels(module):
         found = each(x, weight[:, 0], bias)
-        one = x[0, 0].clone().requires_grad_()
-        value = loss(one, weight[0, 0], bias[0, 0])
-        (once,) = torch.autograd.grad(value, one, create_graph=True)
-        with pytest.raises(NotImplementedError, match="no second derivatives on CUDA"):
-            torch.autograd.grad(once.sum(), one)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+    assert_not_derived_twice(module, lambda one: loss(one, weight[0, 0], bias[0, 0]), x[0, 0])
 
 
 def test_the_kernels_in_the_interpreter():
     pytest.importorskip("triton")
-    program = f"""if True:
-        from {__name__} import compare_kernels, compare_transforms
-        compare_kernels("cpu"); compare_transforms("cpu")"""
-    interpreted(program)
+    interpreted(f"from {__name__} import compare; compare('cpu')")
 
 
 @pytest.mark.gpu
 def test_the_kernels_on_a_gpu():
-    compare_kernels("cuda")
-    compare_transforms("cuda")
+    compare("cuda")
 
 
 @pytest.mark.gpu
