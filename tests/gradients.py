@@ -1,12 +1,14 @@
 """Values and gradients of functions of tensors, to compare two ways of computing them."""
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 
 import pytest
 import torch
 from torch.func import vmap
 
-from tests.interpreter import kernels
+from nps.training.stack import Stack
+from tests.interpreter import asked, kernels
 
 
 def normal(*size: int, seed: int = 0) -> torch.Tensor:
@@ -82,3 +84,24 @@ def kernels_take(module, monkeypatch):
         return module._has_kernels(torch.empty(*shape, dtype=dtype, device="meta"))
 
     return taken
+
+
+def assert_taken_and_close(models, of: tuple[int, ...], *modules):
+    """A stack under autocast on a GPU takes the modules' kernels, and is what it is without."""
+    stack, found = Stack([model.cuda() for model in models]), []
+    x = torch.randn(len(models), 500, *of, device="cuda")
+    for wanted in (True, False):
+        with ExitStack() as within:
+            within.enter_context(torch.autocast("cuda", torch.bfloat16))
+            if wanted:
+                offers = within.enter_context(asked(*modules))
+            else:
+                for module in modules:
+                    within.enter_context(kernels(module, False))
+            y = stack.each(lambda model, one: model(one), x)
+        found.append([y, stack.gradient(y.sin().flatten(1).sum(1))])
+    assert {module for module, _ in offers} == set(modules)
+    assert all(module._has_kernels(tensor) for module, tensor in offers)
+    for a, b in zip(*found, strict=True):
+        assert a.dtype == b.dtype
+        assert (a.double() - b.double()).norm() / b.double().norm() < 0.02

@@ -19,6 +19,7 @@ from tests.gradients import (
     assert_close_and_repeated,
     assert_not_derived_twice,
     assert_same,
+    assert_taken_and_close,
     compare_kernels,
     kernels_take,
     normal,
@@ -121,16 +122,6 @@ def test_in_bf16_a_stack_is_exact_up_to_rounding_and_repeats_bit_for_bit():
 
 
 @pytest.mark.gpu
-def test_a_gnn_under_autocast_takes_them_and_agrees(monkeypatch):
+def test_gnns_under_autocast_take_them_and_agree():
     torch.manual_seed(0)
-    gnn, slots, found = GNN(8, hidden_dim=512).cuda(), torch.randn(200, 5, 8).cuda(), []
-    for taken in (True, False):
-        if not taken:
-            for each in (module, normalised):
-                monkeypatch.setattr(each, "_has_kernels", lambda _: False)
-        with torch.autocast("cuda", torch.bfloat16):
-            new = gnn(slots)
-        found.append([new, *torch.autograd.grad(new.sin().sum(), list(gnn.parameters()))])
-    for a, b in zip(*found, strict=True):
-        assert a.dtype == b.dtype
-        assert (a.double() - b.double()).norm() / b.double().norm() < 0.02
+    assert_taken_and_close([GNN(8, hidden_dim=512) for _ in range(3)], (5, 8), module, normalised)

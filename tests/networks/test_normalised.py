@@ -19,6 +19,7 @@ from tests.gradients import (
     assert_close_and_repeated,
     assert_not_derived_twice,
     assert_same,
+    assert_taken_and_close,
     compare_kernels,
     kernels_take,
     normal,
@@ -129,13 +130,6 @@ def test_in_bf16_a_stack_is_exact_up_to_rounding_and_repeats_bit_for_bit(rows):
 
 
 @pytest.mark.gpu
-def test_the_network_under_autocast_takes_them_and_agrees():
+def test_networks_under_autocast_take_them_and_agree():
     torch.manual_seed(0)
-    network, x, found = NormalisedMLP(100, 512, 64).cuda(), torch.randn(500, 100).cuda(), []
-    for model in (network, nn.Sequential(*copy.deepcopy(network))):
-        with torch.autocast("cuda", torch.bfloat16):
-            y = model(x)
-        found.append([y, *torch.autograd.grad(y.sin().sum(), list(model.parameters()))])
-    for a, b in zip(*found, strict=True):
-        assert a.dtype == b.dtype
-        assert (a.double() - b.double()).norm() / b.double().norm() < 0.02
+    assert_taken_and_close([NormalisedMLP(100, 512, 64) for _ in range(3)], (100,), module)

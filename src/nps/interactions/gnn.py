@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nps.interactions.check import check_slots
 from nps.interactions.messages import pairs, without_diagonal
-from nps.networks import NormalisedMLP
+from nps.networks import NormalisedMLP, linear
 from nps.rules.check import require_finite, require_int, require_type
 
 if TYPE_CHECKING:
@@ -82,10 +82,9 @@ class GNN(nn.Module):
         layers: Any = self.edge  # a Sequential does not tell what it holds
         first, _, middle, _, _, last = layers
         own, other = first.weight.split(self.slot_dim, -1)
-        edges = pairs(F.linear(slots, own, first.bias), F.linear(slots, other))
+        edges = pairs(linear(slots, own, first.bias), F.linear(slots, other))
         hidden = self.edge.total(middle(edges))
-        messages: Tensor = F.linear(hidden, last.weight, (slots.shape[-2] - 1) * last.bias)
-        return messages
+        return linear(hidden, last.weight, (slots.shape[-2] - 1) * last.bias)
 
     def _check_action(self, action: Tensor | None, slots: Tensor) -> None:
         if action is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from nps.networks.linear import Linear
 from nps.networks.normalised import normalised_sum
 
 if TYPE_CHECKING:
@@ -15,14 +16,16 @@ if TYPE_CHECKING:
 class NormalisedMLP(nn.Sequential):
     """Linear, ReLU, Linear, LayerNorm, ReLU, Linear.
 
+    In a stack under autocast the result alone is float32: it is small, and may be a slot.
+
     Shapes: (..., size_in) -> (..., size_out).
     """
 
     def __init__(self, size_in: int, hidden_dim: int, size_out: int) -> None:
         super().__init__(
-            nn.Linear(size_in, hidden_dim),
+            Linear(size_in, hidden_dim),
             nn.ReLU(),
-            nn.Linear(hidden_dim, hidden_dim),
+            Linear(hidden_dim, hidden_dim),
             nn.LayerNorm(hidden_dim),
             nn.ReLU(),
             nn.Linear(hidden_dim, size_out),

@@ -1,0 +1,52 @@
+"""A linear layer under autocast is of autocast's type, by itself and in a stack."""
+
+import pytest
+import torch
+from torch import nn
+from torch.func import vmap
+from torch.nn import functional as F
+
+from nps.interactions import GNN, messages
+from nps.networks import NormalisedMLP, linear, normalised
+from nps.training.stack import Stack
+from tests.interpreter import asked
+
+
+def inputs(*seeds):
+    torch.manual_seed(0)
+    return torch.randn(*seeds, 7, 4), torch.randn(*seeds, 5, 4), torch.randn(*seeds, 5)
+
+
+def test_without_autocast_it_is_torchs():
+    assert torch.equal(linear(*inputs()), F.linear(*inputs()))
+
+
+def test_under_autocast_it_is_torchs():
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = linear(*inputs()), F.linear(*inputs())
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, expected)
+
+
+def test_in_a_stack_it_keeps_autocasts_type():
+    tensors = inputs(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = vmap(linear)(*tensors)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), vmap(F.linear)(*tensors), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("make", "places"),
+    [
+        (lambda: NormalisedMLP(8, 16, 8), [normalised]),
+        (lambda: GNN(8, hidden_dim=16), [messages, normalised, normalised]),
+    ],
+    ids=["network", "gnn"],
+)
+def test_in_a_stack_the_kernels_are_offered_bf16(make, places):
+    """Or they would never be taken: it is the only type that they are for."""
+    stack: Stack[nn.Module] = Stack([make() for _ in range(3)])
+    with torch.autocast("cpu", torch.bfloat16), asked(*set(places)) as offers:
+        stack.each(lambda model, x: model(x), torch.randn(3, 7, 4, 8))
+    assert [(module, x.dtype) for module, x in offers] == [(p, torch.bfloat16) for p in places]
