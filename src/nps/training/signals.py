@@ -1,11 +1,16 @@
-"""SIGTERM and Ctrl-C: finish the step, save, exit 143 or 130. A second one exits at once."""
+"""SIGTERM and Ctrl-C: finish the step, save, exit 143 or 130. A later one exits at once."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from types import FrameType
 from typing import Any
+
+SAME_REQUEST = 1.0
+"""Seconds in which further signals say nothing new: `timeout` and batch systems send one to a
+process and one to its group."""
 
 
 class Interrupted(Exception):
@@ -22,6 +27,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._at = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -37,6 +43,7 @@ class Signals:
             signal.signal(signum, handler)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        if self.received is None:
+            self.received, self._at = signum, time.monotonic()
+        elif time.monotonic() - self._at >= SAME_REQUEST:
             os._exit(128 + signum)
-        self.received = signum
