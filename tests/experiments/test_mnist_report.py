@@ -23,6 +23,8 @@ def log(folder: Path, preset: str, seed: int, **test: object) -> None:
     saved = {"schema": 1, "experiment": "mnist", "preset": preset, "seed": seed, "config": config}
     sitting = {
         "wall_seconds": 12.0,
+        "from_step": 0,
+        "to_step": 100,
         "seeds_in_stack": 3,
         "device": "d",
         "torch": "t",

@@ -33,6 +33,12 @@ class Result:
         return float(sum(s["wall_seconds"] for s in self.provenance))
 
     @property
+    def all_timed(self) -> bool:
+        """A sitting that was killed has told no time: then the next begins where none ended."""
+        ends = [0, *(s["to_step"] for s in self.provenance)]
+        return all(s["from_step"] <= end for s, end in zip(self.provenance, ends, strict=False))
+
+    @property
     def seeds_in_stack(self) -> int:
         """How many seeds shared those seconds."""
         return max(int(s.get("seeds_in_stack", 1)) for s in self.provenance)
@@ -104,7 +110,8 @@ def wall_time(runs: Sequence[Result]) -> str:
     """What training took, for as many seeds as were trained together."""
     seconds = sum(run.seconds for run in runs) / len(runs)
     together = max(run.seeds_in_stack for run in runs)
-    return f"{seconds:.0f} s a run" if together == 1 else f"{seconds:.0f} s for {together} seeds"
+    known = f"{seconds:.0f} s" if all(run.all_timed for run in runs) else f"over {seconds:.0f} s"
+    return f"{known} a run" if together == 1 else f"{known} for {together} seeds"
 
 
 def provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
