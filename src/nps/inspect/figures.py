@@ -128,13 +128,17 @@ def error_over_length(
 
 
 def means_over(
-    panels: Mapping[str, Mapping[str, Mapping[int, Float[ndarray, "S"]]]], x: str, y: str
+    panels: Mapping[str, Mapping[str, Mapping[int, Float[ndarray, "S"]]]],
+    x: str,
+    y: str,
+    floor: str | None = None,
 ) -> bytes:
     """Means over seeds with their standard deviation, panels beside each other.
 
     Args:
         panels: name -> line -> place on the x axis -> numbers of S seeds.
         x, y: what the axes show.
+        floor: the line that is dashed, by its means alone.
     """
     from matplotlib.figure import Figure
 
@@ -144,7 +148,10 @@ def means_over(
         for line, points in lines.items():
             means = [numbers.mean() for numbers in points.values()]
             bars = [numbers.std(ddof=min(1, len(numbers) - 1)) for numbers in points.values()]
-            axis.errorbar(list(points), means, bars, marker="o", capsize=3, label=line)
+            if line == floor:
+                axis.plot(list(points), means, "k--", label=line)
+            else:
+                axis.errorbar(list(points), means, bars, marker="o", capsize=3, label=line)
             axis.set_xticks(list(points))
         axis.set_title(name)
         axis.set_xlabel(x)

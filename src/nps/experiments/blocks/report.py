@@ -162,16 +162,20 @@ def stages(results: Results) -> list[Block]:
 
 def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
     """H@1 over stages, a panel a world, with the identity's floor after the most steps."""
+    last = max(STEPS)
+    floor = f"nothing moves, {last} steps"
+    metrics = {f"{step} step{'s' if step > 1 else ''}": f"h1_{step}" for step in STEPS}
+    metrics[floor] = f"identity_h1_{last}"
     panels = {
         world: {
-            f"{step} step{'s' if step > 1 else ''}": {
-                k: 100 * np.array(values(runs, f"h1_{step}"))
+            line: {
+                k: 100 * np.array(values(runs, metric))
                 for k, runs in by_stages.items()
-                if all(f"h1_{step}" in run.test for run in runs)
+                if all(metric in run.test for run in runs)
             }
-            for step in STEPS
+            for line, metric in metrics.items()
         }
         for world, by_stages in lines.items()
     }
     caption = "H@1 by stages of rules: mean over seeds, with their standard deviation"
-    return Figure("stages", figures.means_over(panels, "stages", "H@1, %"), caption)
+    return Figure("stages", figures.means_over(panels, "stages", "H@1, %", floor), caption)
