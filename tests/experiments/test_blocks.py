@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from nps import cli
-from nps.experiments import EXPERIMENTS, load_task
+from nps.errors import UserError
+from nps.experiments import EXPERIMENTS, evaluate, load_task
 from nps.experiments.blocks import PRESETS, BlocksTask, Config, pushes
 from nps.experiments.blocks import look as looking
 from nps.experiments.blocks import task as tasks
@@ -233,6 +234,13 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
         assert "slot 4" in call("inspect", str(folder))
         files = {path.stem for path in (folder / "figures").iterdir()}
         assert files == {"rollouts"} | ({"pushes"} if preset != "shapes-gnn" else set())
+    call("eval", str(folder), "--on=unobserved")
+    elsewhere = json.loads((folder / "test-on-unobserved.json").read_text())
+    assert elsewhere["on"] == "unobserved"
+    assert elsewhere["mrr_10"] != tested["mrr_10"]
+    assert json.loads((folder / "test.json").read_text()) == tested
+    with pytest.raises(UserError, match="--on: mode: got 'nowhere', expected one of observed, "):
+        evaluate(folder, on="nowhere")
     call("inspect", str(folder), f"--out={tmp_path / 'look.png'}")
     assert (tmp_path / "look-pushes.png").exists()
     assert (tmp_path / "look-rollouts.png").exists()

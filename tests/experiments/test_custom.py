@@ -1,14 +1,20 @@
 """World models of the user's own episodes: through the command line, and with broken files."""
 
+import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 
+from nps.errors import UserError
 from nps.experiments import load_task
-from nps.experiments.custom import Config, CustomTask
+from nps.experiments.custom import Config, CustomTask, elsewhere
 from nps.experiments.custom import data as splitting
+from nps.training import loop
+from nps.training.run import Run, identity
+from nps.training.signals import Interrupted
 from nps.training.task import Batch
 from nps.worlds.custom import load_episodes
 from tests.experiments.stacks import assert_stack_equals_single
@@ -120,6 +126,63 @@ def test_a_file_that_has_moved_is_asked_for(tmp_path, file):
     _, err = call("eval", folder, f"--data={tmp_path / 'other.npz'}", code=2)
     assert "its model does not fit the data" in err
     assert err.count("\n") == 1
+
+
+def test_other_episodes_are_tested_all_and_beside_its_own(tmp_path, file):
+    folder = tmp_path / "mine"
+    call("train", "world-model", f"--data={file}", f"--out={folder}", "--epochs=1", *FLAGS)
+    call("eval", str(folder))
+    own = (folder / "test.json").read_bytes()
+    # Two episodes, and none of the highest action: not enough to train on, but to test on.
+    other = arrays_of((25, 32))
+    np.savez(tmp_path / "other.npz", **{**other, "action": other["action"].clip(max=1)})
+    assert "h1_10 " in call("eval", str(folder), f"--on={tmp_path / 'other.npz'}")[0]
+    found = json.loads((folder / "test-on-other.json").read_text())
+    assert found["on"] == str(tmp_path / "other.npz")
+    assert found["rollouts"] == 24 // 10 + 31 // 10
+    assert (folder / "test.json").read_bytes() == own
+    shown = call("inspect", str(folder), f"--on={tmp_path / 'other.npz'}")[0]
+    assert "among 5 roll-outs: by chance H@1 is 20." in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"side": 30}, "obs: got (C, H, W) = (3, 30, 30), expected (3, 20, 20) as in training"),
+        ({"continuous": True}, "action: got continuous ones, expected discrete as in training"),
+        ({"action": np.full(147, 4)}, "action: got 4, expected 0 to 2 as in training"),
+        ({"lengths": (2,)}, "got one transition for test"),
+    ],
+    ids=["images", "kind", "actions", "short"],
+)
+def test_other_episodes_that_the_model_does_not_know(tmp_path, file, changes, message):
+    task = task_of(file)
+    np.savez(tmp_path / "other.npz", **arrays_of(**changes))
+    with pytest.raises(UserError, match=re.escape(message)):
+        elsewhere(task, str(tmp_path / "other.npz"))
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
+    train = ["train", "world-model", f"--data={file}", f"--out={tmp_path / 'mine'}", *FLAGS]
+    task, runs = task_of(file), {0: Run(tmp_path / "mine")}
+    config = dataclasses.replace(task.config, epochs=3)
+    with runs[0].writing():
+        runs[0].claim(identity("world-model", "world-model", 0, config), fresh=False)
+        with pytest.raises(Interrupted):
+            loop.train(task, config, runs, CPU, loop.Settings(stop_at=3), lambda _: None)
+    before = arrays_of()
+    np.savez(file, **{**before, "action": before["action"][::-1]})
+    _, err = call(*train, "--epochs=3", code=2)
+    assert err.endswith("mine: its data have changed since; --fresh starts over\n")
+    assert err.count("\n") == 1
+    assert "the data have changed since its training" in call("eval", str(tmp_path / "mine"))[1]
+    np.savez(file, **before)
+    assert "going on after step 3" in call(*train, "--epochs=3")[1]
+
+
+def test_roll_outs_of_other_lengths_are_ranked_too(file):
+    np.savez(file, **arrays_of((30,) * 5))
+    assert task_of(file, test_steps=7).horizons == [1, 5, 7]
 
 
 BROKEN = {

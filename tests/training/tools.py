@@ -31,6 +31,7 @@ class TinyTask:
 
     examples = 22
     noise_size = 3
+    fingerprint: str | None = None
 
     def __init__(self, dropout: float = 0.2) -> None:
         self.dropout = dropout

@@ -10,6 +10,7 @@ from typing import Literal
 from nps.commands.shared import (
     DataFolder,
     Device,
+    Elsewhere,
     about,
     find_device,
     own_data,
@@ -26,6 +27,7 @@ class EvalArgs:
     which: Literal["best", "last"] = "best"
     """The model with the best validation score, or the last one."""
     data: DataFolder = None
+    on: Elsewhere = None
 
 
 def evaluate(args: Sequence[str]) -> None:
@@ -34,6 +36,8 @@ def evaluate(args: Sequence[str]) -> None:
     Examples:
       nps eval runs/sharp
       nps eval runs/sharp/checkpoints/step-00046800 --which last
+      nps eval runs/blocks --on unobserved-zero-shot-shape
+      nps eval runs/mine --on other.h5
     """
     from nps import experiments
 
@@ -42,7 +46,7 @@ def evaluate(args: Sequence[str]) -> None:
     require_there(options.data)
     given = own_data(experiments.experiment_of(name), options.data)
     find_device(options.device)
-    metrics = experiments.evaluate(Path(name), options.device, options.which, given)
+    metrics = experiments.evaluate(Path(name), options.device, options.which, given, options.on)
     for key, value in metrics.items():
         if isinstance(value, float):
             print(f"{key:18} {value:.6g}")

@@ -14,6 +14,7 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
+    Elsewhere,
     about,
     find_device,
     own_data,
@@ -33,6 +34,7 @@ class InspectArgs:
     device: Device = "cpu"
     """cpu or cuda."""
     data: DataFolder = None
+    on: Elsewhere = None
 
 
 def inspect(args: Sequence[str]) -> None:
@@ -46,7 +48,7 @@ def inspect(args: Sequence[str]) -> None:
       nps inspect runs/mnist --compose rotate_right,translate_up,translate_up
       nps inspect runs/mnist --rules 0,2 --digits 7,2,1,0 --out digits.png
     """
-    from nps.experiments import find_experiment, load_task
+    from nps.experiments import elsewhere, find_experiment, load_task
     from nps.inspect.report import Figure, Report
     from nps.training.run import find_checkpoint
 
@@ -66,6 +68,7 @@ def inspect(args: Sequence[str]) -> None:
     given = own_data(experiment, options.data)
     find_device(options.device)
     task, model = load_task(name, options.device, options.which, given)
+    task = elsewhere(name, task, options.on)
     blocks = look.show(task, model, options.more)
     pictures = [block for block in blocks if isinstance(block, Figure)]
     require(out is None or bool(pictures), "--out: nothing was drawn")

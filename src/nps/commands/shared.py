@@ -25,6 +25,15 @@ DataFolder = Annotated[
 ]
 """An option of every command that may read data; passed to `own_data`."""
 
+Elsewhere = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="Take another test set: of blocks a mode, of your own episodes another file or "
+        "folder, all of it."
+    ),
+]
+"""An option of commands that test; passed to `experiments.elsewhere`."""
+
 
 def quiet(text: str) -> None:
     """Say nothing: what every process but the first does."""

@@ -76,9 +76,22 @@ def load_task(
     try:
         model.load_state_dict(checkpoint.tensors[group])
     except RuntimeError as error:  # e.g. data with other images or actions
-        why = " ".join(str(error).split())
-        raise UserError(f"{run.folder}: its model does not fit the data ({why})") from None
+        _, first, *more = (line.strip() for line in str(error).splitlines())
+        others = f" and {len(more)} more" if more else ""
+        raise UserError(f"{run.folder}: its model does not fit the data: {first}{others}") from None
+    if not run.saw(task.fingerprint):
+        say(f"{run.folder}: the data have changed since its training")
     return task, model.eval()
+
+
+def elsewhere(path: Path | str, task: Task, on: str | None) -> Task:
+    """The task of a run with another test set, if one is named."""
+    if on is None:
+        return task
+    experiment = experiment_of(path)
+    if experiment.elsewhere is None:
+        raise UserError(f"--on: a run of {experiment.name} has one test set")
+    return experiment.elsewhere(task, on)
 
 
 def evaluate(
@@ -86,14 +99,25 @@ def evaluate(
     device: str = "cpu",
     which: str = "best",
     changes: Mapping[str, Any] | None = None,
+    on: str | None = None,
 ) -> dict[str, Any]:
-    """Test metrics of a trained run, also written to its test.json."""
+    """Test metrics of a trained run, also written to its test.json.
+
+    Those of another test set (`on`) go to a file of their own, test-on-<name>.json: tables are made
+    of test.json.
+    """
     task, model = load_task(path, device, which, changes)
+    task = elsewhere(path, task, on)
     run, checkpoint = find_checkpoint(path)
-    metrics = {"which": which, "step": checkpoint.step, **(changes or {}), **task.test(model)}
-    metrics |= _compared_with_start(run, task, model, device)
-    with told_in_one_line(f"cannot write {run.folder / 'test.json'}"):
-        write_json(run.folder / "test.json", metrics)
+    metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
+    if on is None:
+        name = "test.json"
+        metrics |= task.test(model) | _compared_with_start(run, task, model, device)
+    else:
+        name = f"test-on-{Path(on).stem}.json"
+        metrics |= {"on": on} | task.test(model)
+    with told_in_one_line(f"cannot write {run.folder / name}"):
+        write_json(run.folder / name, metrics)
     return metrics
 
 

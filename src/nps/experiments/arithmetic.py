@@ -106,6 +106,8 @@ class Config(TrainConfig):
 class ArithmeticTask:
     """Data and loss for one config."""
 
+    fingerprint: str | None = None
+
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         sizes = (config.train_examples, config.validation_examples, config.test_examples)

@@ -68,3 +68,5 @@ class Experiment:
     """What `nps run` does with each config before anything is trained: make data, or refuse."""
     data_field: str | None = None
     """The config's field that holds the place of the user's own data, which --data sets."""
+    elsewhere: Callable[[Any, str], Task] | None = None
+    """(task, what --on says) -> the task with another test set."""

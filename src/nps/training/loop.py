@@ -81,6 +81,9 @@ def train(
     set_precision(settings.precision)
     found = {seed: checkpoint.newest(run.checkpoints, report) for seed, run in runs.items()}
     done = {seed: 0 if one is None else one.step for seed, one in found.items()}
+    for run in (runs[seed] for seed in runs if done[seed]):
+        if not run.saw(task.fingerprint):
+            raise UserError(f"{run.folder}: its data have changed since; --fresh starts over")
     for seed in runs:
         if done[seed] >= total:
             report(f"{runs[seed].folder}: complete, {done[seed]} steps")
@@ -192,6 +195,8 @@ class _Sitting:
         told = provenance.describe(self.device) | {"from_step": start}
         told |= {"precision": self.settings.precision, "captured": self._captures}
         told |= {"seeds_in_stack": len(self.seeds), "processes": distributed.share()[1]}
+        if self.task.fingerprint is not None:
+            told["data"] = self.task.fingerprint
         began = time.monotonic()
         self.stack.model.train()
         try:

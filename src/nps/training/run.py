@@ -69,6 +69,11 @@ class Run:
         path = self.folder / "provenance.json"
         return list(read_json(path)) if path.exists() else []
 
+    def saw(self, fingerprint: str | None) -> bool:
+        """Were these the data of its last sitting, as far as is known?"""
+        known = [sitting["data"] for sitting in self.provenance() if sitting.get("data")]
+        return not known or known[-1] == fingerprint
+
     def differences(self, identity: dict[str, Any]) -> list[str]:
         """What sets the run in the folder apart from the one wanted; nothing if there is none."""
         if not (self.folder / "config.json").exists():

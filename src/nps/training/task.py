@@ -37,6 +37,8 @@ class Task(Protocol):
     """Size of the training set; the loop draws indices below it."""
     noise_size: int
     """Uniform numbers that the loss uses for each example."""
+    fingerprint: str | None
+    """Of data that may change while a run lives, since they are the user's; else None."""
 
     def make_model(self, seed: int) -> nn.Module:
         """A new model, initialised from the seed."""

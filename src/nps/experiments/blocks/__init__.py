@@ -14,7 +14,7 @@ from dataclasses import replace
 from nps.experiments.blocks import look
 from nps.experiments.blocks.config import Config
 from nps.experiments.blocks.report import write_report
-from nps.experiments.blocks.task import BlocksTask
+from nps.experiments.blocks.task import BlocksTask, elsewhere
 from nps.experiments.experiment import Experiment, Look, Preset
 
 FIXED = Config(mode="fixed-palette", extractor="small", slot_dim=8)
@@ -126,4 +126,5 @@ EXPERIMENT = Experiment(
     threads=None,
     quick=dict.fromkeys(("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-gnn"), QUICK),
     heavy=True,
+    elsewhere=elsewhere,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from nps.errors import UserError
 from nps.experiments.blocks.config import Config
 from nps.experiments.blocks.pushes import push_metrics
 from nps.experiments.world_models.task import IMAGES_AT_ONCE, WorldModelTask
@@ -92,6 +94,15 @@ class BlocksTask(WorldModelTask[Config, Drawn]):
             kinds.append(outcome.flatten())
         shares = share_by_kind(torch.cat(hits).cpu(), torch.cat(kinds).cpu(), KINDS)
         return {f"moves_{kind}": share for kind, share in shares.items() if kind != "invalid"}
+
+
+def elsewhere(task: BlocksTask, mode: str) -> BlocksTask:
+    """The task with test episodes of another mode."""
+    try:
+        config = replace(task.config, mode=mode)
+    except ValueError as error:
+        raise UserError(f"--on: {error}") from None
+    return task.tested_on(Drawn(*make_episodes(config, "test").to(task.device)))
 
 
 def make_episodes(config: Config, split: str) -> Episodes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nps.experiments.custom.config import Config
 from nps.experiments.custom.report import write_report
-from nps.experiments.custom.task import CustomTask, require_episodes
+from nps.experiments.custom.task import CustomTask, elsewhere, require_episodes
 from nps.experiments.experiment import Experiment, Look, NoOptions, Preset
 from nps.experiments.world_models.look import action_tables, foreseen, ranking_table
 from nps.inspect.report import Block
@@ -39,4 +39,5 @@ EXPERIMENT = Experiment(
     quick={name: {"epochs": 10} for name in PRESETS},
     prepare=require_episodes,
     data_field="episodes",
+    elsewhere=elsewhere,
 )

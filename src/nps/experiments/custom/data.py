@@ -78,6 +78,18 @@ def split(data: Episodes, config: Config, device: torch.device) -> Mapping[str, 
     }
 
 
+def whole(data: Episodes, config: Config, device: torch.device) -> Stretches:
+    """Stretches of all episodes, to test on."""
+    _require_images(data.obs)
+    sizes = torch.bincount(data.episode)
+    starts = sizes.cumsum(0) - sizes
+    every = {"test": torch.arange(len(sizes))}
+    length = _rolled_out(data, starts, every, config.test_steps)
+    at = _some(_stretches(data, starts, every["test"], length), MOST["test"]).to(device)
+    obs, action = data.obs.permute(0, 2, 3, 1).contiguous().to(device), data.action.to(device)
+    return Stretches.of(obs, action, at, torch.full_like(at, length + 1))
+
+
 def held_out(count: int, share: float, seed: int) -> dict[str, Int[Tensor, "n"]]:
     """Of every 1 / share successive episodes one to test and one to validate with, by lot.
 

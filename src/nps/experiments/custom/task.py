@@ -8,7 +8,7 @@ import torch
 
 from nps.errors import UserError
 from nps.experiments.custom.config import Config
-from nps.experiments.custom.data import Stretches, split
+from nps.experiments.custom.data import Stretches, split, whole
 from nps.experiments.world_models.model import make_encoder
 from nps.experiments.world_models.task import WorldModelTask
 from nps.models.world_model import Actions, AnyActions, ContinuousActions
@@ -32,6 +32,7 @@ class CustomTask(WorldModelTask[Config, Stretches]):
             with torch.device("meta"):  # told by its shape alone
                 make_encoder(config, self.image)
             _require_batch(config.batch_size, self.examples)
+            self.fingerprint = data.fingerprint()
         except ValueError as error:
             raise UserError(f"{config.episodes}: {error}") from None
 
@@ -48,6 +49,37 @@ def require_episodes(config: Config) -> None:
         raise UserError("episodes: none given, expected --data, their file or folder")
     if not Path(config.episodes).exists():
         raise UserError(f"{config.episodes}: no such file or folder; say by --data where it is")
+
+
+def elsewhere(task: CustomTask, path: str) -> CustomTask:
+    """The task with all of other episodes as its test set."""
+    try:
+        data = load_episodes(path, task.config.channels)
+        _require_alike(data, task)
+        return task.tested_on(whole(data, task.config, task.device))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _require_alike(data: Episodes, task: CustomTask) -> None:
+    """A model of some images and actions can be asked for no others."""
+    height, width, channels = task.image
+    size, expected = tuple(data.obs.shape[1:]), (channels, height, width)
+    if size != expected:
+        raise ValueError(f"obs: got (C, H, W) = {size}, expected {expected} as in training")
+    known = task.actions
+    if data.discrete != isinstance(known, Actions):
+        kinds = ("continuous", "discrete")
+        got, expected_kind = kinds[data.discrete], kinds[not data.discrete]
+        raise ValueError(f"action: got {got} ones, expected {expected_kind} as in training")
+    if isinstance(known, Actions) and data.action_size > known.count:
+        raise ValueError(
+            f"action: got {data.action_size - 1}, expected 0 to {known.count - 1} as in training"
+        )
+    if isinstance(known, ContinuousActions) and data.action_size != known.dim:
+        raise ValueError(
+            f"action: got {data.action_size} numbers, expected {known.dim} as in training"
+        )
 
 
 def make_actions(data: Episodes, config: Config) -> AnyActions:

@@ -44,6 +44,8 @@ class Pairs(NamedTuple):
 class MnistTask:
     """Data and loss for one config."""
 
+    fingerprint: str | None = None
+
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         self.operations = EVERY_OPERATION if config.flip else OPERATIONS

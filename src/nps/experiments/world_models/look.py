@@ -115,6 +115,8 @@ def ranking_table(metrics: dict[str, Any], horizons: Sequence[int]) -> Table:
         "Test set, in per cent, by number of steps; ties are hits, as in C-SWM, where nothing else "
         "is said. Nothing moves: a transition that leaves these slots as they are."
     )
+    if count := metrics.get("rollouts"):
+        caption += f" Ranks are among {count} roll-outs: by chance H@1 is {100 / count:.2g}."
     if "copy_h1" in known.values():
         caption += " Copy the input: the first observation itself as the prediction, in pixels."
     return Table(["Steps", *map(str, horizons)], rows, caption)

@@ -6,8 +6,9 @@ long, since they are rolled out from their first observation; the ones to train 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -49,6 +50,8 @@ class WorldModelTask(Generic[C, E]):
         judged: transitions of each validation episode that make the validation loss.
     """
 
+    fingerprint: str | None = None
+
     def __init__(
         self,
         config: C,
@@ -64,7 +67,6 @@ class WorldModelTask(Generic[C, E]):
         self._transitions = transitions(sets["train"])
         self.examples = len(self._transitions.time)
         self.noise_size = DRAWS + make_dynamics(config, actions).noise_size(config.slots)
-        self.horizons = [step for step in HORIZONS if step <= steps(sets["test"])]
         # Some transitions of each validation episode, at all times alike, with fixed negatives.
         count, length = sets["validation"].action.shape[:2]
         episode = torch.arange(count, device=device).repeat(judged)
@@ -76,6 +78,18 @@ class WorldModelTask(Generic[C, E]):
         self._settling = Moments(*(numbers[some] for numbers in self._transitions))
         draw = rng.generator("cpu", draws_seed, "negatives")
         self._draws = torch.rand(len(episode), DRAWS, generator=draw).to(device)
+
+    @property
+    def horizons(self) -> list[int]:
+        """Steps after which test predictions are ranked: C-SWM's, and the most there are."""
+        most = steps(self.sets["test"])
+        return sorted({most, *(step for step in HORIZONS if step <= most)})
+
+    def tested_on(self, test: E) -> Self:
+        """The same with another test set."""
+        other = copy.copy(self)
+        other.sets = {**self.sets, "test": test}
+        return other
 
     @property
     def image(self) -> tuple[int, int, int]:
@@ -166,7 +180,7 @@ class WorldModelTask(Generic[C, E]):
             f"{name}_{step}": value for step, of in numbers.items() for name, value in of.items()
         }
         parameters = sum(p.numel() for p in model.transition.parameters())
-        return {**metrics, "transition_parameters": parameters}
+        return {**metrics, "rollouts": len(states), "transition_parameters": parameters}
 
     def encoded(
         self, model: WorldModel, data: E, moments: Sequence[int], episodes: int | None = None
