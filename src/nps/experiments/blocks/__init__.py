@@ -42,7 +42,7 @@ BEST = replace(
     learning_rate=2e-3,
     final_learning_rate=1e-5,
 )
-"""Pushes are 3 % of the data and take many epochs. What each part does: docs/world-models.md."""
+"""Pushes are 3 % of the data and take many epochs. What each part does: docs/pushes.md."""
 
 STAGES = (2, 3, 5)
 """The paper's comparison; one stage is the setting without a number."""
