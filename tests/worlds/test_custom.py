@@ -1,6 +1,7 @@
 """The user's own episodes: what is read, and every way in which a file can be wrong."""
 
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -218,6 +219,16 @@ def test_no_pickle_is_read(tmp_path):
     np.save(tmp_path / "array.npy", np.zeros(3))
     (tmp_path / "array.npy").rename(path)
     assert told(path) == f"{path}: truncated, or not a .npz file"
+
+
+@pytest.mark.parametrize("key", ["obs", "action", "episode_end"])
+@pytest.mark.parametrize("suffix", ["", ".npy"])
+def test_a_member_in_the_place_of_an_array(tmp_path, key, suffix):
+    arrays = episodes_of()
+    path = write(tmp_path / "my.npz", {name: arrays[name] for name in arrays if name != key})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{key}{suffix}", b"no array")
+    assert told(path) == f"{path}: {key}: not in numpy's format, expected an array"
 
 
 def test_a_group_in_the_place_of_an_array(tmp_path):

@@ -254,7 +254,11 @@ def _read_npz(path: Path) -> tuple[dict[str, ndarray], list[str]]:
             raise UserError(f"{path}: truncated, or not a .npz file")
         data.seek(0)
         with np.load(data, allow_pickle=False) as file:
-            return {key: file[key] for key in KEYS if key in file.files}, file.files
+            arrays = {key: file[key] for key in KEYS if key in file.files}
+            for key, array in arrays.items():
+                if not isinstance(array, ndarray):  # numpy gives the bytes of whatever else
+                    raise UserError(f"{path}: {key}: not in numpy's format, expected an array")
+            return arrays, file.files
 
 
 def _read_hdf5(path: Path) -> tuple[dict[str, ndarray], list[str]]:
