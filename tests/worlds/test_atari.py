@@ -237,6 +237,30 @@ def rewritten(data, **changes):
     return buffer.getvalue()
 
 
+def with_meta(data, text):
+    """The file with other text in the place of its metadata."""
+    with np.load(io.BytesIO(data)) as archive:
+        arrays = {**archive, "meta": np.frombuffer(text, np.uint8)}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def with_member(data, name):
+    """The file with a member that is no array."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w") as new:
+        for member in old.namelist():
+            new.writestr(member, b"no array" if member == f"{name}.npy" else old.read(member))
+    return buffer.getvalue()
+
+
+def array_alone():
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(3))
+    return buffer.getvalue()
+
+
 def flipped(data):
     """One bit of the packed pictures is another."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -246,10 +270,24 @@ def flipped(data):
 
 
 BROKEN = {
-    "truncated": (lambda data: data[:-100], "truncated or damaged"),
-    "half": (lambda data: data[: len(data) // 2], "truncated or damaged"),
-    "empty": (lambda data: b"", "truncated or damaged"),
-    "another": (lambda data: b"<html>please log in</html>", "truncated or damaged"),
+    "truncated": (lambda data: data[:-100], "truncated, or not a .npz file"),
+    "half": (lambda data: data[: len(data) // 2], "truncated, or not a .npz file"),
+    "empty": (lambda data: b"", "truncated, or not a .npz file"),
+    "another": (lambda data: b"<html>please log in</html>", "truncated, or not a .npz file"),
+    "npy": (lambda data: array_alone(), "truncated, or not a .npz file"),
+    "list": (lambda data: with_meta(data, b"[1, 2]"), "meta: got list, expected a JSON object"),
+    "null": (lambda data: with_meta(data, b"null"), "meta: got NoneType, expected a JSON object"),
+    "number": (lambda data: with_meta(data, b"7"), "meta: got int, expected a JSON object"),
+    "no JSON": (lambda data: with_meta(data, b"{"), "truncated or damaged"),
+    "no meta": (lambda data: with_member(data, "meta"), "meta: not in numpy's format"),
+    "no frames": (
+        lambda data: with_member(data, "train_frames"),
+        "train_frames: not in numpy's format",
+    ),
+    "floats": (
+        lambda data: rewritten(data, test_frames=np.zeros((2, 12, 3, 50, 50))),
+        "test: float64 of shape (2, 12, 3, 50, 50), expected",
+    ),
     "flipped": (flipped, "truncated or damaged"),
     "format": (lambda data: rewritten(data, format=2), "format 2, this nps reads 1"),
     "game": (lambda data: rewritten(data, game="qbert"), "game qbert, expected pong"),
@@ -262,7 +300,7 @@ BROKEN = {
     ),
     "frames": (
         lambda data: rewritten(data, test_frames=np.zeros((2, 12, 3, 49, 50), np.uint8)),
-        "truncated or damaged",
+        "test: uint8 of shape (2, 12, 3, 49, 50), expected (2, 12, 3, 50, 50)",
     ),
     "action": (
         lambda data: rewritten(data, test_actions=np.full((2, 10), 6, np.uint8)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 FORMAT = 1
-
-DAMAGED = (
-    EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-"""What zipfile and numpy raise on files that are not whole."""
 
 
 def pack(game: Name, settings: Settings, played: dict[str, Played]) -> bytes:
@@ -50,22 +43,26 @@ def pack(game: Name, settings: Settings, played: dict[str, Played]) -> bytes:
 
 def unpack(data: bytes, game: Name, settings: Settings) -> dict[str, Played]:
     """The episodes in a file; a `ValueError` says why these are not the ones asked for."""
+    if not zipfile.is_zipfile(io.BytesIO(data)):  # else numpy takes it for a pickle
+        raise ValueError("truncated, or not a .npz file")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            meta = json.loads(archive["meta"].tobytes())
-            _check(meta, game, settings)
+            _check(json.loads(_array(archive, "meta").tobytes()), game, settings)
             return {name: _part(archive, name, game, getattr(settings, name)) for name in SETS}
     except Other:
         raise
-    except DAMAGED as error:
-        raise ValueError(f"truncated or damaged ({error})") from None
+    except Exception as error:  # a damaged file makes the readers raise many kinds
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"truncated or damaged ({reason})") from None
 
 
 class Other(ValueError):
     """A whole file, but not the one asked for."""
 
 
-def _check(meta: dict[str, Any], game: Name, settings: Settings) -> None:
+def _check(meta: Any, game: Name, settings: Settings) -> None:
+    if not isinstance(meta, dict):
+        raise ValueError(f"meta: got {type(meta).__name__}, expected a JSON object")
     if meta["format"] != FORMAT:
         raise Other(f"format {meta['format']}, this nps reads {FORMAT}")
     for name, wanted in described(game, settings).items():
@@ -78,14 +75,21 @@ def _shown(value: Any) -> str:
 
 
 def _part(archive: Any, name: str, game: Name, count: int) -> Played:
-    played = Played(_sums(archive[f"{name}_frames"]), archive[f"{name}_actions"])
+    frames, actions = (_array(archive, f"{name}_{kind}") for kind in Played._fields)
     shapes = (count, FRAMES, 3, SIDE, SIDE), (count, STEPS)
-    for array, shape in zip(played, shapes, strict=True):
+    for array, shape in zip((frames, actions), shapes, strict=True):
         if array.shape != shape or array.dtype != np.uint8:
             raise ValueError(f"{name}: {array.dtype} of shape {array.shape}, expected {shape}")
-    if played.actions.max() >= len(GAMES[game].actions):
-        raise ValueError(f"{name}: action {played.actions.max()}")
-    return played
+    if actions.max() >= len(GAMES[game].actions):
+        raise ValueError(f"{name}: action {actions.max()}")
+    return Played(_sums(frames), actions)
+
+
+def _array(archive: Any, name: str) -> ndarray:
+    array = archive[name]
+    if not isinstance(array, np.ndarray):  # numpy gives the bytes of whatever else
+        raise ValueError(f"{name}: not in numpy's format")
+    return array
 
 
 def _differences(frames: UInt8[ndarray, "E 12 3 50 50"]) -> UInt8[ndarray, "E 12 3 50 50"]:
