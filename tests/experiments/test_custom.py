@@ -232,6 +232,23 @@ def test_settings_that_do_not_fit_the_file(tmp_path, file):
         assert not out.exists()
 
 
+@pytest.mark.parametrize("share", ["0", "1e-200", "0.0009", "0.34", "0.49", "-0.1", "nan"])
+def test_shares_that_cannot_be_held_out(tmp_path, file, share):
+    flags = [f"--data={file}", f"--out={tmp_path / 'out'}", f"--held-out={share}"]
+    _, err = call("train", "world-model", *FLAGS, *flags, code=2)
+    assert f"held_out: got {share}, expected a number in [0.001, 0.333333]" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("share", "period"), [(1 / 3, 3), (0.3, 3), (0.25, 4), (0.001, 1000)])
+def test_one_of_as_many_episodes_as_the_share_says(share, period):
+    count = 3 * period
+    assert Config(held_out=share).held_out == share
+    for part in splitting.held_out(count, share, 0).values():
+        assert (part // period).tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("continuous", [False, True])
 def test_images_and_actions_are_the_file_s(tmp_path, continuous):
     arrays = arrays_of(continuous=continuous)

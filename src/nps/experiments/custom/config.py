@@ -10,6 +10,9 @@ from nps.models.contrastive import Negatives
 from nps.rules.check import require_choice, require_int, require_number
 from nps.worlds.custom import Channels
 
+LEAST_HELD_OUT = 0.001
+"""One of a thousand episodes. The most is a third: all three sets then have as many."""
+
 
 @dataclass(frozen=True)
 class Config(WorldModelConfig):
@@ -37,7 +40,8 @@ class Config(WorldModelConfig):
     """What batch normalisation takes in evaluation: the running mean of batches (C-SWM), or what
     training images have with the very weights that are validated."""
     held_out: float = 0.1
-    """Share of the episodes that picks the best model, and as many again to test; one at least."""
+    """Share of the episodes that picks the best model, and as many again to test: one of every
+    round(1 / share), from a third down; one at least."""
     test_steps: int = 10
     """Steps of the roll-outs that are ranked; 5 or 1 where episodes are too short."""
     data_seed: int = 0
@@ -47,5 +51,5 @@ class Config(WorldModelConfig):
         super().__post_init__()
         if self.channels is not None:
             require_choice("channels", self.channels, get_args(Channels))
-        require_number("held_out", self.held_out, 0.0, 0.5, open_top=True)
+        require_number("held_out", self.held_out, LEAST_HELD_OUT, 1 / 3, open_top=False)
         require_int("test_steps", self.test_steps, at_least=1)

@@ -91,14 +91,14 @@ def whole(data: Episodes, config: Config, device: torch.device) -> Stretches:
 
 
 def held_out(count: int, share: float, seed: int) -> dict[str, Int[Tensor, "n"]]:
-    """Of every 1 / share successive episodes one to test and one to validate with, by lot.
+    """Of every round(1 / share) successive episodes one to test and one to validate with, by lot.
 
     What an episode is for does not depend on those that are recorded after it: a file may grow, and
     no episode that was trained on comes to test the model.
     """
     if count < 3:
         raise ValueError(f"got {count} episodes, expected at least 3")
-    period = max(3, round(1 / share))
+    period = round(1 / share)
     drawn = []
     for start in range(0, count, period):
         size = min(count, period) if start == 0 else period
