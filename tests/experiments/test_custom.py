@@ -87,22 +87,27 @@ def test_inspect_where_actions_are_vectors(tmp_path):
 
 def test_a_file_that_grows_moves_no_episode():
     for seed in range(5):
-        few, many = (splitting.held_out(count, 0.1, seed) for count in (23, 41))
-        for name, part in few.items():
-            assert many[name][many[name] < 23].tolist() == part.tolist()
+        many = splitting.held_out(41, 0.1, seed)
+        for count in range(3, 41):
+            for name, part in splitting.held_out(count, 0.1, seed).items():
+                assert part.tolist() == many[name][many[name] < count].tolist()
         assert len(torch.cat([*many.values()]).unique()) >= 8
-    least = splitting.held_out(3, 0.1, 0)
-    assert sorted(map(len, least.values())) == [1, 1]
-    assert least["test"].tolist() != least["validation"].tolist()
+        least = splitting.held_out(3, 0.1, seed)
+        assert sorted(map(len, least.values())) == [1, 1]
+        assert least["test"].tolist() != least["validation"].tolist()
+    first = {int(splitting.held_out(3, 0.1, seed)["test"]) for seed in range(20)}
+    assert first == {0, 1, 2}
 
 
-def test_what_grows_beyond_numbers_is_far_and_no_error(file):
+def test_what_grows_beyond_numbers_is_far_and_no_error(tmp_path):
     """One step ahead a model may be right and still grow without end in a roll-out."""
-    task = task_of(file, transition="mlp")
+    np.savez(tmp_path / "my.npz", **arrays_of((40,) * 4))
+    task = task_of(tmp_path / "my.npz", transition="snps")
+    assert task.horizons == [1, 5, 10]
     model = task.make_model(0).eval()
     with torch.no_grad():
         for weight in model.transition.parameters():
-            weight *= 1e6
+            weight *= 1e3
     judged = task.judge(task.measure(model))
     assert judged["h1_1"] >= 0
     assert task.test(model)["h1_1"] >= 0

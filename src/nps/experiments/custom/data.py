@@ -22,6 +22,8 @@ from nps.worlds.custom import Episodes
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped, UInt8
 
+LEAST = 3
+"""Episodes, of which one is to train, one to validate and one to test with."""
 MOST = {"validation": 1_000, "test": 10_000}
 """Stretches that are rolled out; of more, some at even distances."""
 
@@ -94,14 +96,15 @@ def held_out(count: int, share: float, seed: int) -> dict[str, Int[Tensor, "n"]]
     """Of every round(1 / share) successive episodes one to test and one to validate with, by lot.
 
     What an episode is for does not depend on those that are recorded after it: a file may grow, and
-    no episode that was trained on comes to test the model.
+    no episode that was trained on comes to test the model. So the first two are drawn among the
+    first three episodes, with which a file may begin.
     """
-    if count < 3:
-        raise ValueError(f"got {count} episodes, expected at least 3")
+    if count < LEAST:
+        raise ValueError(f"got {count} episodes, expected at least {LEAST}")
     period = round(1 / share)
     drawn = []
     for start in range(0, count, period):
-        size = min(count, period) if start == 0 else period
+        size = period if start else LEAST
         draw = rng.generator("cpu", seed, f"split {start}")
         drawn.append(start + torch.randperm(size, generator=draw)[:2])
     test, validation = (part[part < count] for part in torch.stack(drawn, 1))
