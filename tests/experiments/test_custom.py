@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from nps.errors import UserError
 from nps.experiments import load_task
@@ -268,10 +269,12 @@ def test_images_and_actions_are_the_file_s(tmp_path, continuous):
         length = int(train.lengths[e])
         assert found.episode[start] == found.episode[start + length - 1]
         times = torch.arange(length)
-        images = train.images(torch.full((length,), e), times)
+        episode = torch.full((length,), e)
+        images = train.images(episode, times)
         assert np.array_equal(images.numpy(), arrays["obs"][start : start + length])
         expected = torch.as_tensor(arrays["action"][start : start + length - 1])
-        torch.testing.assert_close(train.action[e, : length - 1].double(), expected.double())
+        actions = train.actions(episode[1:], times[:-1])
+        torch.testing.assert_close(actions.double(), expected.double())
     model = task.make_model(0)
     noise = torch.rand(9, task.noise_size)
     loss, _ = task.loss(model, Batch(torch.arange(9) * 7, noise, torch.tensor(0.0), "all"))
@@ -304,6 +307,28 @@ def test_whole_episodes_are_held_out_and_cut_into_stretches(file):
     images = data.obs[(start[:, None] + torch.arange(truth.shape[1])).flatten()].flatten(1)
     same = (images[:, None] == images).all(-1)
     assert torch.equal(truth.flatten()[:, None] == truth.flatten(), same)
+
+
+def test_nothing_is_kept_for_times_that_short_episodes_have_not(tmp_path):
+    """Memory grows with the frames, not with episodes times the longest."""
+    lengths = (3,) * 300 + (30_000,)
+    ends = np.isin(np.arange(sum(lengths)), np.cumsum(lengths) - 1)
+    obs = np.random.default_rng(0).integers(256, size=(len(ends), 10, 10, 1), dtype=np.uint8)
+    np.savez(tmp_path / "my.npz", obs=obs, action=np.arange(len(ends)) % 3, episode_end=ends)
+
+    class Largest(TorchFunctionMode):
+        found = 0
+
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                self.found = max(self.found, result.numel())
+            return result
+
+    with Largest() as largest:
+        task = task_of(tmp_path / "my.npz")
+    assert task.examples > 25_000
+    assert largest.found <= obs.size
 
 
 def test_short_episodes_are_ranked_after_fewer_steps(tmp_path):

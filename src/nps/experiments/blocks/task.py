@@ -39,6 +39,9 @@ class Drawn(Episodes):
     def lengths(self) -> Int[Tensor, "E"]:
         return self.action.new_full(self.action.shape[:1], self.action.shape[1] + 1)
 
+    def actions(self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        return self.action[episode, time]
+
     def images(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
     ) -> UInt8[Tensor, "n 50 50 3"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,24 +35,28 @@ class Stretches:
 
     obs: UInt8[Tensor, "N H W C"] | Float[Tensor, "N H W C"]
     """All frames; they are shared by all sets."""
+    done: Int[Tensor, "N"] | Float[Tensor, "N A"]
+    """The action at each, shared too."""
     start: Int[Tensor, "E"]
     """The first frame of each stretch."""
     lengths: Int[Tensor, "E"]
     """Its frames."""
-    action: Int[Tensor, "E T"] | Float[Tensor, "E T A"]
 
-    @classmethod
-    def of(
-        cls, obs: Tensor, action: Tensor, start: Int[Tensor, "E"], lengths: Int[Tensor, "E"]
-    ) -> Stretches:
-        times = torch.arange(int(lengths.max()) - 1, device=start.device)
-        frames = (start[:, None] + times).clamp(max=len(action) - 1)
-        return cls(obs, start, lengths, action[frames])
+    @cached_property
+    def action(self) -> Int[Tensor, "E T"] | Float[Tensor, "E T A"]:
+        """Of stretches that are all equally long."""
+        times = torch.arange(int(self.lengths[0]) - 1, device=self.start.device)
+        return self.done[self.start[:, None] + times]
 
     def images(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
     ) -> Shaped[Tensor, "n H W C"]:
         return self.obs[self.start[episode] + time]
+
+    def actions(
+        self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
+    ) -> Int[Tensor, "n"] | Float[Tensor, "n A"]:
+        return self.done[self.start[episode] + time]
 
     def truth(self) -> Int[Tensor, "E T+1 1"]:
         """The numbers of the images; stretches are all equally long."""
@@ -75,7 +80,7 @@ def split(data: Episodes, config: Config, device: torch.device) -> Mapping[str, 
     rows = {"train": (starts[train], sizes[train])}
     rows |= {name: (at, torch.full_like(at, length + 1)) for name, at in begins.items()}
     return {
-        name: Stretches.of(obs, action, at.to(device), frames.to(device))
+        name: Stretches(obs, action, at.to(device), frames.to(device))
         for name, (at, frames) in rows.items()
     }
 

@@ -22,7 +22,7 @@ class Episodes(Protocol):
 
     @property
     def action(self) -> Int[Tensor, "E T"] | Float[Tensor, "E T A"]:
-        """Numbers of discrete actions, or vectors; anything where an episode is over."""
+        """Numbers of discrete actions, or vectors; asked for where episodes are equally long."""
         ...
 
     @property
@@ -36,21 +36,28 @@ class Episodes(Protocol):
         """What is seen in some episodes at some times: bytes, or numbers from 0 to 1."""
         ...
 
+    def actions(
+        self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
+    ) -> Int[Tensor, "n"] | Float[Tensor, "n A"]:
+        """What is done in some episodes at some times."""
+        ...
+
     def truth(self) -> Shaped[Tensor, "E T+1 numbers"]:
         """What the world was, as numbers that are equal for equal states."""
         ...
 
 
 def steps(data: Episodes) -> int:
-    """T, the most steps that an episode has."""
+    """T, the steps of every episode."""
     return data.action.shape[1]
 
 
 def transitions(data: Episodes) -> Moments:
     """Where a step begins, episode by episode: all that can be trained on."""
-    device = data.action.device
-    begun = data.lengths.to(device)[:, None] - 1 > torch.arange(steps(data), device=device)
-    return Moments(*begun.nonzero().unbind(1))
+    count = data.lengths - 1
+    episode = torch.arange(len(count), device=count.device).repeat_interleave(count)
+    first = (count.cumsum(0) - count)[episode]
+    return Moments(episode, torch.arange(len(episode), device=count.device) - first)
 
 
 def numbered(images: Shaped[Tensor, "n ..."]) -> Int[Tensor, "n"]:

@@ -130,7 +130,7 @@ class WorldModelTask(Generic[C, E]):
         episode = torch.cat([now.episode, now.episode, more.episode])
         time = torch.cat([now.time, now.time + 1, more.time])
         state, came, others = look(episode, time).split([count, count, len(more.time)])
-        predicted = model.predict(state, data.action[now.episode, now.time], for_rules)
+        predicted = model.predict(state, data.actions(*now), for_rules)
         far = negatives(kind, state, others, draws)
         return contrastive(predicted, came, state, far, hinge=self.config.hinge)
 
