@@ -284,6 +284,12 @@ def test_mistakes_are_one_line(tmp_path):
     assert err.count("\n") == 1
     _, err = call("run", "blocks", "--game=pong", code=2)
     assert "--game" in err
+    flags = [f"--out={tmp_path / 'x'}", "--game=breakout", "--action=factored"]
+    _, err = call("train", "atari-gnn", *flags, code=2)
+    assert "slots: got 3, expected a divisor of breakout's 4 actions (--slots)" in err
+    assert "factored (--action)" in err
+    assert err.count("\n") == 1
+    assert Config(game="breakout", action="factored", slots=2).slots == 2
     _, err = call("train", "atari-gnn", f"--out={tmp_path / 'x'}", "--game=qbert", code=2)
     assert "nps data atari --game qbert" in err
     assert not (tmp_path / "x").exists()

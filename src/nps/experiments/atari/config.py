@@ -7,7 +7,7 @@ from typing import get_args
 
 from nps.experiments.world_models.config import Statistics, WorldModelConfig
 from nps.rules.check import require_choice, require_int
-from nps.worlds.atari_games import Name, Settings
+from nps.worlds.atari_games import GAMES, Name, Settings
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,12 @@ class Config(WorldModelConfig):
                 f"{self.validation_episodes} validation_episodes"
             )
         self.settings()
+        count = len(GAMES[self.game].actions)
+        if self.action != "copied" and count % self.slots:
+            raise ValueError(
+                f"slots: got {self.slots}, expected a divisor of {self.game}'s {count} actions "
+                f"(--slots) where these are {self.action} (--action)"
+            )
 
     def settings(self) -> Settings:
         """Those of the game's file."""
