@@ -197,6 +197,21 @@ def test_under_autocast():
         assert (a.double() - b).norm() / b.norm() < 0.01
 
 
+@BOTH
+def test_a_stack_in_halves_is_each_seed_alone(evaluates):
+    exact = inputs((4, 3, 3, 5), seeds=(3,))
+    exact[0] = exact[0].bfloat16().double()
+    tensors = [exact[0].bfloat16(), *(v.float() for v in exact[1:])]
+    found = with_gradients(stacked(ours), tensors, 0.01, evaluates)
+    alone = with_gradients(one_by_one(ours), tensors, 0.01, evaluates)
+    for a, b in zip(found, alone, strict=True):
+        assert a.dtype == b.dtype
+        torch.testing.assert_close(a, b)
+    expected = with_gradients(one_by_one(by_torch), exact, 0.01, evaluates)
+    for a, b in zip(found, expected, strict=True):
+        assert (a.double() - b).norm() / b.norm() < 0.01
+
+
 @pytest.mark.slow
 def test_compiled():
     tensors = inputs((4, 3, 3, 8))

@@ -72,16 +72,17 @@ def normalise(
 def _plain(
     x: Tensor, weight: Tensor, bias: Tensor, given: Statistics | None, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """By torch, which has the channels second."""
-    image = x.movedim(-1, 1)
+    """By torch, which has the channels second, in the dtype of the learned, as vmap needs it."""
+    image = x.movedim(-1, 1).to(weight.dtype)
     if given is not None:
-        return F.batch_norm(image, *given, weight, bias, eps=epsilon).movedim(1, -1), *given
+        z = F.batch_norm(image, *given, weight, bias, eps=epsilon)
+        return z.movedim(1, -1).to(x.dtype), *given
     # It tells the batch's statistics to running ones alone; here these forget all before.
-    row = x.detach()[(0,) * (x.dim() - 1)].to(weight.dtype)
+    row = image.detach().movedim(1, -1)[(0,) * (x.dim() - 1)]
     mean, variance = torch.zeros_like(row), torch.zeros_like(row)
     z = F.batch_norm(image, mean, variance, weight, bias, True, momentum=1.0, eps=epsilon)
     count = x.shape[:-1].numel()
-    return z.movedim(1, -1), mean, variance * ((count - 1) / count)
+    return z.movedim(1, -1).to(x.dtype), mean, variance * ((count - 1) / count)
 
 
 def _written_out(
