@@ -7,6 +7,7 @@ Images are the observations where these are images, else what the environment re
 """
 
 import argparse
+import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ def make(name: str) -> Any:
     """The environment, with a camera if its observations are no images."""
     import gymnasium
 
+    with contextlib.suppress(ImportError):
+        import ale_py  # noqa: F401  (makes its games known, such as ALE/Pong-v5)
     env = gymnasium.make(name)
     if len(env.observation_space.shape or ()) == 3:
         return env
@@ -112,6 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         env = make(given.env)
+        frame(env, env.reset()[0], given.size)  # many need a package only now
         if given.out.suffix != ".npz":
             import h5py  # noqa: F401  (to find out now, not when everything is recorded)
     except Exception as error:  # not installed, no such name, something that it needs is missing

@@ -1,6 +1,8 @@
 """The examples run, on worlds small enough to check what they did."""
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +104,41 @@ def test_record_by_name_from_rendered_images(recorder, tmp_path, capsys):
     for before, after in found.windows().tolist():
         expected = round(255 * abs(float(found.action[before, 0])))
         assert (found.obs[after] == expected).all()
+
+
+def test_a_package_that_drawing_needs_is_told_in_one_line(recorder, tmp_path, capsys):
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class Undrawn(gymnasium.Env):
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, render_mode=None):
+            self.render_mode = render_mode
+
+        def reset(self, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+        def render(self):
+            raise gymnasium.error.DependencyNotInstalled("run `pip install pencils`")
+
+    gymnasium.register("Undrawn-v0", entry_point=Undrawn)
+    with pytest.raises(SystemExit):
+        recorder["main"](["Undrawn-v0", "--out", str(tmp_path / "a.npz")])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("error: Undrawn-v0: run `pip install pencils`")
+    assert not list(tmp_path.iterdir())
+
+
+def test_record_a_game_by_its_plain_name(tmp_path):
+    """In a process of its own, where nobody has made the games known before."""
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("ale_py")
+    flags = ["ALE/Pong-v5", "--out=pong.npz", "--episodes=1", "--steps=2", "--size=20"]
+    command = [sys.executable, str(EXAMPLES / "record_episodes.py"), *flags]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "2 transitions, images (3, 20, 20)" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
