@@ -200,7 +200,8 @@ BROKEN = {
     "size": ({"obs": np.zeros((147, 25, 25, 3), np.uint8)}, "size: got 25, expected a multiple"),
     "range": ({"obs": np.full((147, 20, 20, 3), 7.0)}, "obs: got numbers from 7 to 7, expected 0"),
     "too many": ({"action": np.full(147, 10**12)}, "action: got 1000000000000, expected numbers b"),
-    "one episode": ({"episode_end": np.arange(147) == 146}, "got 1 episodes, expected at least 3"),
+    "one episode": ({"episode_end": np.arange(147) == 146}, "got 1 episode, expected at least 3"),
+    "two": ({"episode_end": np.isin(np.arange(147), (9, 146))}, "got 2 episodes, expected at le"),
 }
 
 

@@ -97,8 +97,10 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path):
 
 def test_channels_can_be_told(tmp_path):
     square = write(tmp_path / "a.npz", episodes_of(obs=np.zeros((COUNT, 3, 5, 3), np.uint8)))
-    with pytest.raises(UserError, match=r"a\.npz: obs: shape \(12, 3, 5, 3\) does not tell where"):
-        load_episodes(square)
+    assert told(square) == (
+        f"{square}: obs: shape (12, 3, 5, 3) does not tell where the channels are; say "
+        "channels='first' or 'last' (--channels first or last)"
+    )
     assert load_episodes(square, channels="first").obs.shape == (COUNT, 3, 5, 3)
     assert load_episodes(square, channels="last").obs.shape == (COUNT, 3, 3, 5)
     with pytest.raises(UserError, match="channels: got 'middle', expected first or last"):
@@ -243,6 +245,16 @@ def test_paths_that_are_not_there(tmp_path):
     assert told(tmp_path / "my.npz") == f"{tmp_path / 'my.npz'}: no such file or folder"
     assert "my.pkl: expected a folder or a file .npz, .h5, .hdf5" in told(tmp_path / "my.pkl")
     assert "no .npz, .h5, .hdf5 file in this folder" in told(tmp_path)
+    (tmp_path / "my.h5").mkdir()
+    assert told(tmp_path) == f"{tmp_path / 'my.h5'}: a folder inside a folder, expected a file"
+
+
+@pytest.mark.parametrize("name", ["my.npz", "my.h5"])
+def test_suffixes_in_capitals(tmp_path, name):
+    path = write(tmp_path / name, episodes_of())
+    path = path.rename(path.with_suffix(path.suffix.upper()))
+    for where in (path, tmp_path):
+        assert len(load_episodes(where).obs) == COUNT
 
 
 def test_hdf5_without_h5py(tmp_path, monkeypatch):

@@ -96,7 +96,7 @@ def load_episodes(path: str | Path, channels: Channels | None = None) -> Episode
     if not path.is_dir():
         obs, action, ends = _checked(path, channels, alone=True)
     else:
-        paths = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.name[0] != ".")
+        paths = sorted(p for p in path.iterdir() if _suffix(p) in SUFFIXES and p.name[0] != ".")
         if not paths:
             raise UserError(f"{path}: no {', '.join(SUFFIXES)} file in this folder")
         files = [_checked(each, channels, alone=False) for each in paths]
@@ -156,7 +156,8 @@ def _channels(shape: tuple[int, ...]) -> Channels:
     if last < min(first, middle):
         return "last"
     raise ValueError(
-        f"obs: shape {shape} does not tell where the channels are; say channels='first' or 'last'"
+        f"obs: shape {shape} does not tell where the channels are; say channels='first' or "
+        "'last' (--channels first or last)"
     )
 
 
@@ -235,17 +236,24 @@ def _row(tensor: Tensor) -> str:
 
 def _read(path: Path) -> tuple[dict[str, ndarray], list[str]]:
     """The arrays that are ours, and the names of all."""
-    if path.suffix not in SUFFIXES:
+    if _suffix(path) not in SUFFIXES:
         raise UserError(f"{path}: expected a folder or a file {', '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise UserError(f"{path}: a folder inside a folder, expected a file")
     if not path.is_file():
         raise UserError(f"{path}: no such file or folder")
     try:
-        return _read_hdf5(path) if path.suffix in HDF5 else _read_npz(path)
+        return _read_hdf5(path) if _suffix(path) in HDF5 else _read_npz(path)
     except UserError:
         raise
     except Exception as error:  # a damaged file makes the readers raise many kinds
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{path}: cannot be read ({reason})") from None
+
+
+def _suffix(path: Path) -> str:
+    """Some systems write it in capitals."""
+    return path.suffix.lower()
 
 
 def _read_npz(path: Path) -> tuple[dict[str, ndarray], list[str]]:

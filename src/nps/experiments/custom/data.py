@@ -105,7 +105,9 @@ def held_out(count: int, share: float, seed: int) -> dict[str, Int[Tensor, "n"]]
     first three episodes, with which a file may begin.
     """
     if count < LEAST:
-        raise ValueError(f"got {count} episodes, expected at least {LEAST}")
+        raise ValueError(
+            f"got {count} episode{'s' if count > 1 else ''}, expected at least {LEAST}"
+        )
     period = round(1 / share)
     drawn = []
     for start in range(0, count, period):
