@@ -132,6 +132,9 @@ BROKEN = {
     "obs: got nan in row 3, expected finite numbers": {"obs": nan_in_row_3(COUNT, 8, 9, 3)},
     "action: got nan in row 3, expected finite numbers": {"action": nan_in_row_3(COUNT, 2)},
     "action: got inf in row 0, expected finite": {"action": np.full((COUNT, 2), 1e300)},
+    "action: got -1e+30 in row 5, of episode 1, expected numbers from -1e+06 to 1e+06": {
+        "action": np.where(np.arange(COUNT) == 5, -1e30, 1e6)[:, None]
+    },
     "action: got 11 rows for 12 frames of obs, expected one a frame": {
         "action": np.zeros(COUNT - 1, int)
     },

@@ -27,6 +27,8 @@ HDF5 = (".h5", ".hdf5")
 SUFFIXES = (".npz", *HDF5)
 MOST_ACTIONS = 10_000
 """Discrete ones; a model is told of each by a place of its own."""
+FARTHEST_ACTION = 1e6
+"""Continuous ones; a model is told of them as they are, and squares what comes of it."""
 NAMES = 8
 """So many of a file's keys are told."""
 
@@ -124,6 +126,7 @@ def _checked(path: Path, channels: Channels | None, *, alone: bool) -> _File:
         obs = _obs(arrays["obs"], channels)
         action = _action(arrays["action"], len(obs))
         ends = _ends(arrays.get("episode_end"), len(obs))
+        _require_moderate(action, ends)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     return _File(obs, action, ends)
@@ -198,6 +201,18 @@ def _ends(array: ndarray | None, count: int) -> Bool[Tensor, "N"]:
             "expected at least two"
         )
     return torch.from_numpy(array.astype(bool))
+
+
+def _require_moderate(action: Tensor, ends: Bool[Tensor, "N"]) -> None:
+    """Continuous actions of which a loss can be computed."""
+    large = (action.abs() > FARTHEST_ACTION).nonzero()
+    if action.dim() == 1 or not len(large):
+        return
+    row, column = large[0].tolist()
+    raise ValueError(
+        f"action: got {action[row, column]:g} in row {row}, of episode {int(ends[:row].sum())}, "
+        f"expected numbers from {-FARTHEST_ACTION:g} to {FARTHEST_ACTION:g}"
+    )
 
 
 def _require_length(key: str, array: ndarray, count: int) -> None:
