@@ -65,36 +65,39 @@ class Stretches:
         return numbered(self.obs[frames]).view(len(self.start), -1, 1).to(self.start.device)
 
 
+Rows = dict[str, tuple["Int[Tensor, 'E']", "Int[Tensor, 'E']"]]
+"""set -> the first frame of each of its stretches, and how many frames it has."""
+
+
 def split(data: Episodes, config: Config, device: torch.device) -> Mapping[str, Stretches]:
     """Whole episodes to train with, and stretches of others for validation and test."""
-    _require_images(data.obs)
-    sizes = torch.bincount(data.episode)
-    starts = sizes.cumsum(0) - sizes
+    starts, sizes = _bounds(data)
     parts = held_out(len(sizes), config.held_out, config.data_seed)
-    length = _rolled_out(data, starts, parts, config.test_steps)
-    cut = {name: _stretches(data, starts, which, length) for name, which in parts.items()}
-    begins = {name: _some(start, MOST[name]) for name, start in cut.items()}
-    obs, action = data.obs.permute(0, 2, 3, 1).contiguous().to(device), data.action.to(device)
     every = torch.arange(len(sizes))
     train = every[~torch.isin(every, torch.cat([*parts.values()]))]
-    rows = {"train": (starts[train], sizes[train])}
-    rows |= {name: (at, torch.full_like(at, length + 1)) for name, at in begins.items()}
+    rows = {"train": (starts[train], sizes[train])} | _roll_outs(data, parts, config.test_steps)
+    return _stretches_of(data, rows, device)
+
+
+def whole(data: Episodes, config: Config, device: torch.device) -> Stretches:
+    """Stretches of all episodes, to test on."""
+    every = {"test": torch.arange(len(_bounds(data)[0]))}
+    return _stretches_of(data, _roll_outs(data, every, config.test_steps), device)["test"]
+
+
+def _stretches_of(data: Episodes, rows: Rows, device: torch.device) -> dict[str, Stretches]:
+    _require_images(data.obs)
+    obs, action = data.obs.permute(0, 2, 3, 1).contiguous().to(device), data.action.to(device)
     return {
         name: Stretches(obs, action, at.to(device), frames.to(device))
         for name, (at, frames) in rows.items()
     }
 
 
-def whole(data: Episodes, config: Config, device: torch.device) -> Stretches:
-    """Stretches of all episodes, to test on."""
-    _require_images(data.obs)
+def _bounds(data: Episodes) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """The first frame of each episode, and how many it has."""
     sizes = torch.bincount(data.episode)
-    starts = sizes.cumsum(0) - sizes
-    every = {"test": torch.arange(len(sizes))}
-    length = _rolled_out(data, starts, every, config.test_steps)
-    at = _some(_stretches(data, starts, every["test"], length), MOST["test"]).to(device)
-    obs, action = data.obs.permute(0, 2, 3, 1).contiguous().to(device), data.action.to(device)
-    return Stretches.of(obs, action, at, torch.full_like(at, length + 1))
+    return sizes.cumsum(0) - sizes, sizes
 
 
 def held_out(count: int, share: float, seed: int) -> dict[str, Int[Tensor, "n"]]:
@@ -118,12 +121,15 @@ def held_out(count: int, share: float, seed: int) -> dict[str, Int[Tensor, "n"]]
     return {"test": test, "validation": validation}
 
 
-def _rolled_out(data: Episodes, starts: Tensor, parts: Mapping[str, Tensor], most: int) -> int:
-    """The most steps with which both sets have roll-outs to rank: two at least."""
+def _roll_outs(data: Episodes, parts: Mapping[str, Int[Tensor, "n"]], most: int) -> Rows:
+    """Stretches of some episodes, of the most steps with which each set has two to rank."""
+    starts = _bounds(data)[0]
     for steps in (most, *(step for step in reversed(HORIZONS) if step < most)):
-        if all(len(_stretches(data, starts, which, steps)) > 1 for which in parts.values()):
-            return steps
-    names = " or ".join(name for name in parts if len(_stretches(data, starts, parts[name], 1)) < 2)
+        cut = {name: _stretches(data, starts, which, steps) for name, which in parts.items()}
+        if all(len(at) > 1 for at in cut.values()):
+            some = {name: _some(at, MOST[name]) for name, at in cut.items()}
+            return {name: (at, torch.full_like(at, steps + 1)) for name, at in some.items()}
+    names = " or ".join(name for name in parts if len(cut[name]) < 2)
     raise ValueError(f"got one transition for {names}, expected more: record longer episodes")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from nps.errors import UserError
+from nps.errors import UserError, say
 from nps.experiments.custom.config import Config
 from nps.experiments.custom.data import Stretches, split, whole
 from nps.experiments.world_models.model import make_encoder
@@ -35,6 +35,7 @@ class CustomTask(WorldModelTask[Config, Stretches]):
             self.fingerprint = data.fingerprint()
         except ValueError as error:
             raise UserError(f"{config.episodes}: {error}") from None
+        _tell_shorter(self)
 
     @property
     def names(self) -> list[str] | None:
@@ -56,9 +57,17 @@ def elsewhere(task: CustomTask, path: str) -> CustomTask:
     try:
         data = load_episodes(path, task.config.channels)
         _require_alike(data, task)
-        return task.tested_on(whole(data, task.config, task.device))
+        other = task.tested_on(whole(data, task.config, task.device))
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
+    _tell_shorter(other)
+    return other
+
+
+def _tell_shorter(task: CustomTask) -> None:
+    most, asked = max(task.horizons), task.config.test_steps
+    if most < asked:
+        say(f"test episodes are too short to roll out {asked} steps: it is {most}")
 
 
 def _require_alike(data: Episodes, task: CustomTask) -> None:
