@@ -20,6 +20,13 @@ def say(text: str) -> None:
     print(f"nps: {text}", file=sys.stderr)
 
 
+def extra(name: str) -> str:
+    """How to install what a part needs that not everybody wants."""
+    return (
+        f"pip install 'neural-production-systems[{name}]' (in a clone: pip install -e '.[{name}]')"
+    )
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """A hint "; did you mean X?" for a mistyped name, or the choices when nothing is near."""
     names = sorted(names)

@@ -160,7 +160,7 @@ def test_a_run_that_fails_is_told_and_the_others_finish(tmp_path):
 def test_ray_that_is_not_installed_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     _, err = sweep(tmp_path, "--on=ray", *SHORT, code=2)
-    assert "pip install neural-production-systems[cluster]" in err
+    assert "pip install 'neural-production-systems[cluster]'" in err
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path, monkeypatch):

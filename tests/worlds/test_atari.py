@@ -395,7 +395,8 @@ def test_without_the_emulator(cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     _, err = call("data", "atari", code=2)
     assert err == (
-        "nps: error: Atari games need the extra: pip install neural-production-systems[atari]\n"
+        "nps: error: Atari games need the extra: pip install 'neural-production-systems[atari]' "
+        "(in a clone: pip install -e '.[atari]')\n"
     )
     assert not cache.exists()
 

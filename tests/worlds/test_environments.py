@@ -93,5 +93,5 @@ def test_another_way_to_render_or_act_is_refused():
 def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     monkeypatch.delitem(sys.modules, "nps.worlds.environments", raising=False)
-    with pytest.raises(ImportError, match=r"pip install neural-production-systems\[gym\]"):
+    with pytest.raises(ImportError, match=r"pip install 'neural-production-systems\[gym\]'"):
         importlib.import_module("nps.worlds.environments")

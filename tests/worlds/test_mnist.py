@@ -449,7 +449,7 @@ def test_small_digits():
 
 def test_small_digits_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(UserError, match=r"pip install neural-production-systems\[digits\]"):
+    with pytest.raises(UserError, match=r"pip install 'neural-production-systems\[digits\]'"):
         mnist.load("digits")
 
 

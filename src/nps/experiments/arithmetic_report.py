@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nps.errors import extra
 from nps.experiments.experiment import NoOptions
 from nps.experiments.results import (
     Result,
@@ -134,7 +135,7 @@ def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
         tables = np.array([row["validation"]["table"] for row in rows])
         panels[LABELS[name].split(" (")[0]] = ([row["epoch"] for row in rows], tables)
     if not figures.available():
-        return [Text("No figure: it needs the extra, pip install neural-production-systems[plots]")]
+        return [Text(f"No figure: it needs the extra, {extra('plots')}")]
     caption = "How often each rule serves each operation, over training, on the validation set."
     png = figures.usage_over_training(panels, OPERATIONS)
     return [Heading("Rules segregate while training"), Figure("rule-use", png, caption)]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nps.errors import UserError
+from nps.errors import UserError, extra
 from nps.jobs.processes import POLL_SECONDS, End, Job, Process, Training
 
 PLACES = {"NPS_DATA", "NPS_CACHE"}
@@ -31,9 +31,7 @@ def ray_cluster(device: str) -> Iterator[Callable[[Job], Training]]:
     try:
         import ray
     except ImportError:
-        raise UserError(
-            "--on ray needs the extra: pip install neural-production-systems[cluster]"
-        ) from None
+        raise UserError(f"--on ray needs the extra: {extra('cluster')}") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     _require_reachable(os.environ.get("RAY_ADDRESS", ""))
     quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}

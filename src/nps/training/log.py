@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nps.errors import UserError
+from nps.errors import UserError, extra
 from nps.files import told_in_one_line
 
 
@@ -54,7 +54,5 @@ def _board(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UserError(
-            "--tensorboard needs the extra: pip install neural-production-systems[tensorboard]"
-        ) from None
+        raise UserError(f"--tensorboard needs the extra: {extra('tensorboard')}") from None
     return SummaryWriter(str(folder))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nps.errors import RunFailed, UserError
+from nps.errors import RunFailed, UserError, extra
 from nps.worlds.atari_games import FRAMES, FRAMESKIP, GAMES, SIDE, STEPS, Name, Settings
 from nps.worlds.lanczos import shrink
 
@@ -136,9 +136,7 @@ class Emulator:
             import ale_py
             from ale_py.roms import get_rom_path
         except ImportError:
-            raise UserError(
-                "Atari games need the extra: pip install neural-production-systems[atari]"
-            ) from None
+            raise UserError(f"Atari games need the extra: {extra('atari')}") from None
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
         self._ale = ale_py.ALEInterface()
         self._ale.setInt("random_seed", 0)

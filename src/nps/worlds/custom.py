@@ -17,7 +17,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from nps.errors import UserError
+from nps.errors import UserError, extra
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, UInt8
@@ -288,9 +288,7 @@ def _read_hdf5(path: Path) -> tuple[dict[str, ndarray], list[str]]:
     try:
         import h5py
     except ImportError:
-        raise UserError(
-            f"{path}: HDF5 needs the extra: pip install neural-production-systems[hdf5]"
-        ) from None
+        raise UserError(f"{path}: HDF5 needs the extra: {extra('hdf5')}") from None
     with h5py.File(path, "r") as file:
         arrays: dict[str, Any] = {key: file[key] for key in KEYS if key in file}
         for key, array in arrays.items():

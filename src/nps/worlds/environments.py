@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from nps.errors import extra
 from nps.worlds import blocks
 from nps.worlds.blocks.drawing import PIXELS
 
 try:
     import gymnasium
 except ImportError:
-    raise ModuleNotFoundError(
-        "environments need the extra: pip install neural-production-systems[gym]", name="gymnasium"
-    ) from None
+    message = f"environments need the extra: {extra('gym')}"
+    raise ModuleNotFoundError(message, name="gymnasium") from None
 
 Image = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 

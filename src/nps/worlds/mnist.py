@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nps.errors import UserError
+from nps.errors import UserError, extra
 from nps.worlds import idx
 from nps.worlds.collection import Collection, find
 
@@ -80,9 +80,7 @@ def _small_digits() -> Sets:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise UserError(
-            "--world digits needs the extra: pip install neural-production-systems[digits]"
-        ) from None
+        raise UserError(f"--world digits needs the extra: {extra('digits')}") from None
     bundled = load_digits()
     small = torch.from_numpy(bundled.images).float()[:, None]
     large = functional.interpolate(small, size=(INNER, INNER), mode="bilinear")[:, 0]

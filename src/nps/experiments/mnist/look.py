@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nps.errors import UserError, nearest
+from nps.errors import UserError, extra, nearest
 from nps.experiments.mnist.compose import (
     CHUNK,
     Composed,
@@ -84,7 +84,7 @@ def look(task: MnistTask, model: DigitTransformation, options: LookOptions) -> S
         return at_a_glance(task, model)
     if not figures.available():
         flag = "--compose" if options.compose else "--rules"
-        raise UserError(f"{flag} draws: pip install neural-production-systems[plots]")
+        raise UserError(f"{flag} draws: {extra('plots')}")
     images, names = chosen_digits(task, options)
     if options.compose:
         return by_operation(task, model, images, names, options.operations)

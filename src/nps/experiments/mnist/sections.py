@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nps.errors import extra
 from nps.experiments.mnist.pictures import SEQUENCE
 from nps.experiments.results import Result, count, median_run
 from nps.inspect import figures
@@ -21,7 +22,7 @@ from nps.worlds.transformations import EVERY_OPERATION, OPERATIONS
 Results = dict[str, list[Result]]
 Labels = dict[str, str]
 
-NO_FIGURE = Text("No figure: it needs the extra, pip install neural-production-systems[plots]")
+NO_FIGURE = Text(f"No figure: it needs the extra, {extra('plots')}")
 WAYS = {"pictures": "through pictures", "slot": "in the slot"}
 
 
