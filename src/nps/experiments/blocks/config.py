@@ -15,7 +15,8 @@ class Config(WorldModelConfig):
     """World models of blocks. Defaults are the paper's and Ke et al.'s."""
 
     mode: str = "unobserved"
-    """How blocks look and weigh, a name in nps.worlds.blocks.MODES."""
+    """How blocks look and weigh: unobserved (the paper's), observed, fixed-unobserved,
+    fixed-palette, shapes, and more (docs/blocks.md)."""
     objects: int = 5
     """Blocks in the world, and slots of the model."""
     stay: bool = True
@@ -34,14 +35,14 @@ class Config(WorldModelConfig):
     """Seed of the episodes; runs with other seeds share them."""
 
     def __post_init__(self) -> None:
+        if self.objects not in OBJECTS:  # before it is called slots
+            raise ValueError(f"objects: got {self.objects}, expected {OBJECTS[0]} to {OBJECTS[-1]}")
         super().__post_init__()
         for name in ("train_steps", "test_steps"):
             require_int(name, getattr(self, name), at_least=1)
         for name in ("train_episodes", "validation_episodes", "test_episodes"):
             require_int(name, getattr(self, name), at_least=2)
         require_choice("mode", self.mode, tuple(MODES))
-        if self.objects not in OBJECTS:
-            raise ValueError(f"objects: got {self.objects}, expected {OBJECTS[0]} to {OBJECTS[-1]}")
 
     @property
     def slots(self) -> int:
