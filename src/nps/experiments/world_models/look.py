@@ -141,5 +141,9 @@ def foreseen(task: Any, model: WorldModel) -> list[Block]:
         f"what came in these episodes; wrong ones, {int((~found.right).sum())} of "
         f"{found.right.numel()}, have a red frame"
     )
+    if images.shape[-1] > 3:
+        caption += (
+            "; only the newest frame of an observation is drawn, so that a wrong one may look right"
+        )
     names = [f"episode {e}" for e in range(shown)]
     return [Figure("rollouts", gallery(found, names), caption)]
