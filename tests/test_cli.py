@@ -218,6 +218,39 @@ def test_mistakes_are_one_line_and_exit_2(tmp_path, monkeypatch, args, message):
     assert list(tmp_path.iterdir()) == []
 
 
+TINY_BLOCKS = [
+    "--train-episodes=2",
+    "--train-steps=30",
+    "--validation-episodes=2",
+    "--test-episodes=2",
+    "--hidden-dim=8",
+    "--epochs=1",
+]
+
+
+@pytest.mark.parametrize("seeds", ["--seeds=1", "--seeds=2"])
+def test_a_refused_training_leaves_its_folder_free(tmp_path, seeds):
+    train = ["train", "blocks-nps", "--out", str(tmp_path / "run"), seeds, *TINY_BLOCKS]
+    _, err = call(*train, "--batch-size=61", code=2)
+    assert err == ("nps: error: batch_size: got 61, expected at most the 60 training examples\n")
+    _, err = call(*train, "--batch-size=60", "--hidden-dim=10000000", code=1)
+    assert err == (
+        "nps: error: nps train blocks-nps: not enough memory "
+        "(tried to allocate 400000000000000 bytes)\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+    call(*train, "--batch-size=60")
+
+
+def test_a_stack_with_a_seed_of_another_config_claims_none(tmp_path):
+    train = ["train", "arithmetic", "--out", str(tmp_path), "--epochs=1", *SMALL]
+    call(*train[:3], str(tmp_path / "seed-1"), "--seed=1", *train[4:])
+    _, err = call(*train, "--rules=6", "--seeds=2", code=2)
+    assert "seed-1: holds a run with another config (rules: 4 -> 6)" in err
+    assert not (tmp_path / "seed-0").exists()
+    call(*train, "--seeds=2")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says that there is no CUDA device")
 def test_missing_cuda_is_told(tmp_path):
     out = str(tmp_path / "x")

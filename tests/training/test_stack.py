@@ -184,6 +184,25 @@ def test_split_parts_are_even_and_complete():
     assert memory.split(range(3), needed=100.0, free=1.0) == [[0], [1], [2]]
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "2.00 GiB"),
+        (RuntimeError("Storage size calculation overflowed with sizes=[9]"), "not enough memory"),
+        (MemoryError(), "not enough memory"),
+    ],
+)
+def test_no_memory_is_one_line(error, told):
+    with pytest.raises(RunFailed, match=f"^here: .*{told}"), memory.told_in_one_line("here"):
+        raise error
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory():
+    with pytest.raises(RuntimeError, match="shapes") as other, memory.told_in_one_line("here"):
+        raise RuntimeError("shapes do not match")
+    assert not isinstance(other.value, RunFailed)
+
+
 def test_memory_estimate_follows_the_batch():
     def needed(batch: int) -> float:
         model = nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 1))

@@ -93,8 +93,8 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
 
 
 def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
-    from nps.training import distributed
-    from nps.training.loop import Settings
+    from nps.training import distributed, memory
+    from nps.training.loop import Settings, steps_an_epoch
     from nps.training.loop import train as train_loop
     from nps.training.run import Run, identity
 
@@ -110,20 +110,26 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         precision=options.precision,
         seeds_at_once=options.at_once,
     )
-    task = experiment.make_task(options.config, device)
-    if experiment.presets[preset].after is not None:
-        for seed in runs:  # a start that cannot be is refused before anything is written
+    wanted = {seed: identity(experiment.name, preset, seed, options.config) for seed in runs}
+    # What cannot be trained is refused before anything is written.
+    if not options.fresh:
+        for seed, run in runs.items():
+            run.require_same(wanted[seed])
+    with memory.told_in_one_line(f"nps train {preset}"):
+        task = experiment.make_task(options.config, device)
+        steps_an_epoch(task, options.config)
+        alike = experiment.presets[preset].after is None
+        for seed in [first] if alike else runs:
             task.make_model(seed)
     with contextlib.ExitStack() as held:
         if distributed.is_first():
             for seed, run in runs.items():
                 held.enter_context(run.writing())
-                run.claim(
-                    identity(experiment.name, preset, seed, options.config), fresh=options.fresh
-                )
+                run.claim(wanted[seed], fresh=options.fresh)
         distributed.wait_for_all()
         report = say if distributed.is_first() else quiet
-        train_loop(task, options.config, runs, device, settings, report)
+        with memory.told_in_one_line(str(out)):
+            train_loop(task, options.config, runs, device, settings, report)
     if not distributed.is_first():
         return
     for run in runs.values():

@@ -77,7 +77,7 @@ def train(
     the disk is full.
     """
     settings = settings or Settings()
-    total = config.epochs * _steps_an_epoch(task, config)
+    total = config.epochs * steps_an_epoch(task, config)
     set_precision(settings.precision)
     found = {seed: checkpoint.newest(run.checkpoints, report) for seed, run in runs.items()}
     done = {seed: 0 if one is None else one.step for seed, one in found.items()}
@@ -102,8 +102,8 @@ def train(
         raise RunFailed(count + "; ".join(failures))
 
 
-def _steps_an_epoch(task: Task, config: TrainConfig) -> int:
-    """Also refuses batches that cannot be."""
+def steps_an_epoch(task: Task, config: TrainConfig) -> int:
+    """Also refuses batches that cannot be: callers ask before they claim a folder."""
     if config.batch_size > task.examples:
         raise UserError(
             f"batch_size: got {config.batch_size}, expected at most the {task.examples} "

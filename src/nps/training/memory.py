@@ -1,4 +1,4 @@
-"""How many seeds fit in memory at once.
+"""How many seeds fit in memory at once, and one line where not even one does.
 
 What a seed needs is counted on one forward pass: the tensors that autograd keeps. The rest of a
 step (gradients, temporaries, Adam's moments) is a factor.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from nps.errors import RunFailed
 
 if TYPE_CHECKING:
     from nps.training.stack import Stack
@@ -24,6 +27,8 @@ COPIES = 8
 """Parameters, gradient, two moments, the best so far, and three in passing."""
 USABLE = 0.85
 """Share of the free memory to plan with."""
+REFUSED = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+"""What torch says in a plain `RuntimeError` when it gets no memory, on the CPU."""
 
 
 def bytes_a_seed(stack: Stack, forward: Callable[[], object]) -> float:
@@ -55,3 +60,18 @@ def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
     at_once = max(1, int(USABLE * free / max(needed, 1.0)))
     parts = math.ceil(len(seeds) / at_once)
     return [list(seeds[i::parts]) for i in range(parts)]
+
+
+@contextlib.contextmanager
+def told_in_one_line(doing: str) -> Iterator[None]:
+    """Sizes for which there is no memory stop the run with one clear line."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        told = str(error)
+        known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+        if not known and not any(words in told for words in REFUSED):
+            raise
+        wanted = re.search(r"[Tt]ried to allocate ([\d.]+ \w+)", told)
+        asked = f" (tried to allocate {wanted.group(1)})" if wanted else ""
+        raise RunFailed(f"{doing}: not enough memory{asked}") from error

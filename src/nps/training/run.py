@@ -126,6 +126,10 @@ class Run:
             with told_in_one_line(f"cannot write {path}"):
                 write_json(path, wanted)
             return
+        self.require_same(identity)
+
+    def require_same(self, identity: dict[str, Any]) -> None:
+        """Refuse a run with another config, if one is there."""
         changes = self.differences(identity)
         if changes:
             raise UserError(
