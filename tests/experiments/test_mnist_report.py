@@ -138,7 +138,7 @@ def test_composition_both_ways_for_both_models(report):
     assert table.rows[2][0] == "3"
     assert table.rows[2][1] == "0.0250 (0.0240 to 0.0290)"
     assert table.rows[2][-2:] == ["0.0200", "0.0300"]
-    (about,) = (b for b in report.blocks if isinstance(b, Text))
+    *_, about = (b for b in report.blocks if isinstance(b, Text))
     assert "transformed 0 to 3 times before" in about.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def run(args: Sequence[str]) -> None:
       nps run atari --game pong --seeds 20 --device cuda
     """
     from nps.experiments import evaluate, find_experiment
+    from nps.inspect.report import Figure
     from nps.jobs.processes import default_workers, run_jobs
 
     name, rest = positional(run, "EXPERIMENT", args)
@@ -95,12 +97,21 @@ def run(args: Sequence[str]) -> None:
     report = experiment.write_report(out)
     page = report.write(out)
     report.show(Console())
-    print(f"\nReport with figures: {page}")
+    drawn = any(isinstance(block, Figure) for block in report.blocks)
+    print(f"\nReport{' with figures' if drawn else ''}: {page}")
     if options.quick:
-        where = " --device cuda" if experiment.heavy else ""
-        flags = "".join(f" --{flag} {getattr(options, flag)}" for flag in experiment.flags)
-        whole = f"nps run {name}{flags} --seeds 10{where}"
-        print(f"This was the short version. All presets, ten seeds: {whole}")
+        print(f"This was the short version. All presets, ten seeds: {_whole(experiment, options)}")
+
+
+def _whole(experiment: Any, options: Any) -> str:
+    """The command for the whole of what the short version showed."""
+    words = ["nps", "run", experiment.name]
+    for flag in experiment.flags:
+        words += [f"--{flag}", str(getattr(options, flag))]
+    if options.data is not None:
+        words += ["--data", str(options.data)]
+    words += ["--seeds", "10", *(["--device", "cuda"] if experiment.heavy else [])]
+    return shlex.join(words)
 
 
 def _run_args(experiment: Any) -> type[Any]:

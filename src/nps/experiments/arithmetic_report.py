@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nps.errors import extra
+from nps.experiments import changes
 from nps.experiments.experiment import NoOptions
 from nps.experiments.results import (
     Result,
@@ -56,6 +57,7 @@ def write_report(folder: Path) -> Report:
     """Tables and figures from the run logs in `folder`."""
     results = read_results(folder)
     report = Report("Coordinate arithmetic: rules discovered from demonstrations")
+    report.add(*changes.told(results.values()))
     report.add(summary_table(results), choices_table(results))
     shown = {name: median_run(runs, "segregation") for name, runs in results.items()}
     for name in ("arithmetic", "arithmetic-sharp"):
@@ -67,7 +69,7 @@ def write_report(folder: Path) -> Report:
         caption = f"{LABELS[name]}: uses on the test set, seed {result.seed}"
         report.add(usage(OPERATIONS, result.test["table"], caption, PAPER_TABLES.get(name)))
     report.add(*_figure(shown))
-    report.add(*provenance(results))
+    report.add(*provenance(results.values()))
     return report
 
 

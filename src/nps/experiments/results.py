@@ -7,12 +7,13 @@ every table and figure again.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nps.errors import UserError
+from nps.experiments import changes
 from nps.files import read_json
 from nps.inspect.report import Heading, Lines
 from nps.training.run import Run
@@ -114,14 +115,14 @@ def wall_time(runs: Sequence[Result]) -> str:
     return f"{known} a run" if together == 1 else f"{known} for {together} seeds"
 
 
-def provenance(results: dict[str, list[Result]]) -> list[Heading | Lines]:
-    """Commands, seeds, wall time, machine and commit of every preset's runs."""
+def provenance(results: Collection[Sequence[Result]]) -> list[Heading | Lines]:
+    """Commands, seeds, wall time, machine and commit of the runs of each preset."""
     lines = []
-    for name, runs in results.items():
+    for runs in results:
         seeds = _which([run.seed for run in runs])
         epochs = runs[0].config["epochs"]
-        lines.append(f"nps train {name}: {seeds}, {epochs} epochs, {wall_time(runs)}")
-    sittings = [sitting for runs in results.values() for run in runs for sitting in run.provenance]
+        lines.append(f"{changes.command(runs)}: {seeds}, {epochs} epochs, {wall_time(runs)}")
+    sittings = [sitting for runs in results for run in runs for sitting in run.provenance]
     for key in ("device", "torch", "commit"):
         lines.append(f"{key}: {', '.join(sorted({str(sitting[key]) for sitting in sittings}))}")
     return [Heading("Where the numbers come from"), Lines(lines)]

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from nps.errors import UserError, nearest
-from nps.training.config import TrainConfig, from_json, from_text, to_json
+from nps.training.config import TrainConfig, from_json, from_text, spell, to_json
 
 Grid = dict[str, tuple[Any, ...]]
 
@@ -60,8 +60,3 @@ def points(config: TrainConfig, grid: Grid, alone: str) -> list[Point]:
             raise UserError(f"--grid {name}: {error}") from None
         found.append(Point(name or alone, values, changed))
     return found
-
-
-def spell(value: Any) -> str:
-    """A value as it is typed."""
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

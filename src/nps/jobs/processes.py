@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from nps.errors import RunFailed
 from nps.experiments.experiment import Experiment
-from nps.training.config import TrainConfig, to_json
+from nps.training.config import TrainConfig, flag, to_json
 from nps.training.progress import ProgressLine
 from nps.training.signals import Interrupted, Signals
 
@@ -62,7 +62,7 @@ def job_of(
 ) -> Job:
     """The command that trains a preset with a config of its own, one seed or a stack."""
     usual, wanted = to_json(experiment.presets[preset].config), to_json(config)
-    flags = [_flag(name, value) for name, value in wanted.items() if value != usual[name]]
+    flags = [flag(name, value) for name, value in wanted.items() if value != usual[name]]
     how = [] if precision == "float32" else [f"--precision={precision}"]
     arguments = (preset, *flags, f"--seed={seed}", f"--device={device}", *how)
     return Job(folder, arguments, config.epochs, seeds)
@@ -73,13 +73,6 @@ def default_workers(device: str) -> int:
     import torch
 
     return max(1, torch.cuda.device_count()) if device == "cuda" else os.cpu_count() or 1
-
-
-def _flag(name: str, value: Any) -> str:
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag}={value}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any
 
 from nps.experiments.results import Result, spread, values
 from nps.inspect.report import Table
-from nps.jobs.grid import Point, spell
+from nps.jobs.grid import Point
+from nps.training.config import spell
 
 Results = Mapping[str, Sequence[Result]]
 """Name of a point -> its tested runs."""

@@ -62,6 +62,19 @@ def to_json(config: TrainConfig) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def spell(value: Any) -> str:
+    """A value as it is typed."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def flag(name: str, value: Any) -> str:
+    """A field as it is typed on a command line."""
+    name = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value}"
+
+
 def from_json(cls: type[C], data: object) -> C:
     """Build a config from JSON data, or say in one line what is wrong with it."""
     if not isinstance(data, dict):
@@ -71,7 +84,7 @@ def from_json(cls: type[C], data: object) -> C:
         if key not in hints:
             raise UserError(f"config: unknown field {key!r}{nearest(str(key), hints)}")
         if not _fits(value, hints[key]):
-            raise UserError(f"config: {key} is {value!r}, expected {_spell(hints[key])}")
+            raise UserError(f"config: {key} is {value!r}, expected {_spell_type(hints[key])}")
     try:
         return cls(**data)
     except ValueError as error:
@@ -88,7 +101,7 @@ def from_text(cls: type[TrainConfig], name: str, text: str) -> Any:
             continue
         if _fits(value, hint):
             return value
-    raise UserError(f"{name}: got {text!r}, expected {_spell(hint)}")
+    raise UserError(f"{name}: got {text!r}, expected {_spell_type(hint)}")
 
 
 def _word(text: str) -> bool | None:
@@ -122,10 +135,10 @@ def _fits(value: object, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
-def _spell(hint: Any) -> str:
+def _spell_type(hint: Any) -> str:
     args = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(str, args))
     if args:
-        return " or ".join(_spell(arg) for arg in args)
+        return " or ".join(_spell_type(arg) for arg in args)
     return "none" if hint is type(None) else str(hint.__name__)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nps.errors import UserError
+from nps.experiments import changes
 from nps.experiments.results import Result, provenance, read_result, tested, values
 from nps.experiments.world_models.report import COLUMNS, METRICS, hidden_table, numbers
 from nps.inspect.report import Report, Table
@@ -51,19 +52,15 @@ def write_report(folder: Path) -> Report:
     """Tables from the run logs of one game, or of several in folders of their own."""
     games = read_games(folder)
     report = Report("World models of Atari games")
-    report.add(summary_table(games))
+    groups = [runs for presets in games.values() for runs in presets.values()]
+    report.add(*changes.told(groups), summary_table(games))
     named = {
         f"{TITLES[game]}: {LABELS.get(preset, preset)}": runs
         for game, presets in games.items()
         for preset, runs in presets.items()
     }
     report.add(hidden_table(named))
-    commands = {
-        f"{preset} --game {game}": runs
-        for game, presets in games.items()
-        for preset, runs in presets.items()
-    }
-    report.add(*provenance(commands))
+    report.add(*provenance(groups))
     return report
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nps.experiments import changes
 from nps.experiments.results import Result, provenance, read_results, values, wall_time
 from nps.experiments.world_models.report import STEPS, percent
 from nps.inspect import figures
@@ -46,9 +47,10 @@ def write_report(folder: Path) -> Report:
     known = [name for name in LABELS if name in found]
     results = {name: found[name] for name in dict.fromkeys([*known, *found])}
     report = Report("World models of blocks")
+    report.add(*changes.told(results.values()))
     report.add(summary_table(results), moves_table(results))
     report.add(*can_be_fooled(results), *stages(results))
-    report.add(*provenance(results))
+    report.add(*provenance(results.values()))
     return report
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nps.experiments import changes
 from nps.experiments.results import provenance, read_results
 from nps.experiments.world_models.report import COLUMNS, hidden_table, numbers
 from nps.inspect.report import Report, Table
@@ -25,7 +26,8 @@ def write_report(folder: Path) -> Report:
         "same slots and a transition that leaves them as they are."
     )
     report = Report("World models of your own episodes")
+    report.add(*changes.told(results.values()))
     labelled = {LABELS.get(name, name): runs for name, runs in results.items()}
     report.add(Table(["Model", *COLUMNS], rows, caption), hidden_table(labelled))
-    report.add(*provenance(results))
+    report.add(*provenance(results.values()))
     return report

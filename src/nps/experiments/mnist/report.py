@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nps.experiments import changes
 from nps.experiments.mnist import sections
 from nps.experiments.results import (
     Result,
@@ -38,6 +39,7 @@ def write_report(folder: Path) -> Report:
     """Tables and figures from the run logs in `folder`."""
     results = in_order(read_results(folder))
     report = Report("MNIST transformation: a rule for each operation")
+    report.add(*changes.told(results.values()))
     report.add(summary_table(results), choices_table(results))
     report.add(Heading("Which rule serves which operation"))
     for name, runs in results.items():
@@ -48,7 +50,7 @@ def write_report(folder: Path) -> Report:
     report.add(*sections.composition(results, labels))
     report.add(*sections.deletion(results, labels))
     report.add(*sections.fifth(results, labels))
-    report.add(*provenance(results))
+    report.add(*provenance(results.values()))
     return report
 
 

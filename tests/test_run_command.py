@@ -1,0 +1,35 @@
+"""What `nps run` says, before and after: nothing is trained here."""
+
+import dataclasses
+
+import pytest
+
+from nps import experiments
+from nps.experiments import EXPERIMENTS
+from nps.inspect.report import Report
+from nps.jobs import processes
+from tests.test_cli import call
+
+
+@pytest.fixture
+def untrained(tmp_path, monkeypatch):
+    """`nps run` of every experiment, without its trainings, tests and tables."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "run_jobs", lambda jobs, workers: None)
+    monkeypatch.setattr(experiments, "evaluate", lambda folder, device: None)
+
+    def write_report(folder):
+        folder.mkdir(parents=True)
+        return Report("none")
+
+    for name, experiment in EXPERIMENTS.items():
+        changed = dataclasses.replace(experiment, write_report=write_report, prepare=None)
+        monkeypatch.setitem(EXPERIMENTS, name, changed)
+    return tmp_path
+
+
+def test_the_whole_is_asked_for_with_the_same_data(untrained):
+    (untrained / "my file.h5").write_text("")
+    out, _ = call("run", "world-model", "--quick", "--data=my file.h5")
+    assert "nps run world-model --data 'my file.h5' --seeds 10\n" in out
+    assert "Report: runs/world-model-quick/report.html\n" in out  # it has no figures
