@@ -304,3 +304,17 @@ def test_help_shows_the_grid_and_the_flags_of_the_config():
     out, _ = call("sweep", "arithmetic", "--help")
     assert "--grid NAME=VALUE,VALUE" in out
     assert "--learning-rate" in out
+
+
+def test_the_terminal_shows_the_main_metrics_of_a_world_model(tmp_path, monkeypatch, trained):
+    monkeypatch.setenv("COLUMNS", "80")
+    size = ["--train-episodes=2", "--validation-episodes=2", "--test-episodes=2", "--hidden-dim=8"]
+    flags = [*size, "--epochs=1", "--batch-size=50", f"--out={tmp_path}"]
+    out, _ = call("sweep", "shapes-gnn", "--grid", "learning_rate=0.01,0.001", *flags)
+    table = [line for line in out.splitlines() if line.startswith("│ 0.0")]
+    assert [len(line.split("│")) for line in table] == [9, 9]  # two edges, and seven columns
+    assert all(cell.strip() for line in table for cell in line.split("│")[1:-1])
+    assert "more metrics are in table.md" in " ".join(out.split())
+    page = (tmp_path / "table.md").read_text()
+    assert "mrr distinct strict 10" in page
+    assert len(json.loads((tmp_path / "table.json").read_text())["points"][0]["metrics"]) > 50

@@ -66,6 +66,8 @@ class Experiment:
     presets, and their values name the folder of the runs."""
     prepare: Callable[[Any], None] | None = None
     """What `nps run` does with each config before anything is trained: make data, or refuse."""
+    main: Sequence[str] = ()
+    """Test metrics that a terminal shows of a sweep, where there are too many for its width."""
     data_field: str | None = None
     """The config's field that holds the place of the user's own data, which --data sets."""
     elsewhere: Callable[[Any, str], Task] | None = None

@@ -129,6 +129,7 @@ class How:
 @dataclass(frozen=True)
 class Outcome:
     table: Table
+    """The main metrics; table.md has all."""
     failed: dict[Path, str]
     """Folder -> why its run failed."""
 
@@ -152,13 +153,14 @@ def run_sweep(sweep: Sweep, how: How, report: Callable[[str], None]) -> Outcome:
         for member in members:
             if member.run.folder not in failed:
                 results[member.point.name].append(read_result(member.run.folder))
-        table = sweep_table.table(sweep.points(), results, sweep.seeds)
+        what = sweep.points(), results, sweep.seeds
+        every = sweep_table.table(*what)
         record = sweep_table.record(sweep.points(), results)
         with told_in_one_line(f"cannot write {sweep.out / 'table.md'}"):
-            replace_file(sweep.out / "table.md", (markdown(table) + "\n").encode())
+            replace_file(sweep.out / "table.md", (markdown(every) + "\n").encode())
             told = {str(path.relative_to(sweep.out)): why for path, why in failed.items()}
             write_json(sweep.out / "table.json", {"points": record, "failed": told})
-    return Outcome(table, failed)
+    return Outcome(sweep_table.table(*what, sweep.experiment.main), failed)
 
 
 def _train(jobs: Sequence[Job], how: How, report: Callable[[str], None]) -> dict[Path, str]:

@@ -15,10 +15,11 @@ Results = Mapping[str, Sequence[Result]]
 """Name of a point -> its tested runs."""
 
 
-def table(points: Sequence[Point], results: Results, seeds: int) -> Table:
-    """For people: the terminal and table.md."""
+def table(points: Sequence[Point], results: Results, seeds: int, main: Sequence[str] = ()) -> Table:
+    """For people: table.md, and the terminal, which has room for the `main` metrics only."""
     names = list(points[0].values) or ["preset"]
-    shown = list(dict.fromkeys(name for runs in results.values() for name in metrics(runs)))
+    every = list(dict.fromkeys(name for runs in results.values() for name in metrics(runs)))
+    shown = [name for name in main if name in every] or every
     rows = []
     for point in points:
         runs = results[point.name]
@@ -31,6 +32,8 @@ def table(points: Sequence[Point], results: Results, seeds: int) -> Table:
             ]
         )
     caption = "Best model on validation, tested: median over seeds (range)."
+    if len(shown) < len(every):
+        caption += f" {len(every) - len(shown)} more metrics are in table.md."
     headings = [name.replace("_", " ") for name in shown]  # a narrow terminal breaks at spaces
     return Table([*names, "seeds", *headings], rows, caption)
 

@@ -19,6 +19,7 @@ from nps.experiments.atari.report import write_report
 from nps.experiments.atari.task import AtariTask
 from nps.experiments.experiment import Experiment, Look, NoOptions, Preset
 from nps.experiments.world_models.look import action_tables, foreseen, ranking_table
+from nps.experiments.world_models.report import MAIN
 from nps.inspect.report import Block
 from nps.worlds.atari_games import GAMES
 
@@ -71,6 +72,7 @@ EXPERIMENT = Experiment(
     write_report=write_report,
     look=Look(look),
     threads=None,
+    main=MAIN,
     quick=dict.fromkeys(
         ("atari-nps", "atari-gnn", "atari-nps-aligned", "atari-gnn-aligned"), QUICK
     ),

@@ -16,6 +16,7 @@ from nps.experiments.blocks.config import Config
 from nps.experiments.blocks.report import write_report
 from nps.experiments.blocks.task import BlocksTask, elsewhere
 from nps.experiments.experiment import Experiment, Look, Preset
+from nps.experiments.world_models.report import MAIN
 
 FIXED = Config(mode="fixed-palette", extractor="small", slot_dim=8)
 """Only positions differ between episodes, so that dynamics are all there is to learn."""
@@ -124,6 +125,7 @@ EXPERIMENT = Experiment(
     write_report=write_report,
     look=Look(look.look),
     threads=None,
+    main=MAIN,
     quick=dict.fromkeys(("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-gnn"), QUICK),
     heavy=True,
     elsewhere=elsewhere,

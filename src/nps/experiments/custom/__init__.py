@@ -13,6 +13,7 @@ from nps.experiments.custom.report import write_report
 from nps.experiments.custom.task import CustomTask, elsewhere, require_episodes
 from nps.experiments.experiment import Experiment, Look, NoOptions, Preset
 from nps.experiments.world_models.look import action_tables, foreseen, ranking_table
+from nps.experiments.world_models.report import MAIN
 from nps.inspect.report import Block
 
 PRESETS = {
@@ -36,6 +37,7 @@ EXPERIMENT = Experiment(
     write_report=write_report,
     look=Look(look),
     threads=None,
+    main=MAIN,
     quick={name: {"epochs": 10} for name in PRESETS},
     prepare=require_episodes,
     data_field="episodes",

@@ -11,6 +11,9 @@ STEPS = (1, 5, 10)
 METRICS = tuple(f"{name}_{step}" for name in ("h1", "mrr") for step in STEPS)
 COLUMNS = tuple(f"{name}, {step}" for name in ("H@1", "MRR") for step in STEPS)
 
+MAIN = ("h1_1", "h1_5", "h1_10", "identity_h1_1", "identity_h1_10")
+"""The ranking and its floor, where the paper looks first."""
+
 
 def percent(runs: Sequence[Result], metric: str) -> str:
     """Mean and standard deviation, or a dash where it was not measured."""
