@@ -48,6 +48,32 @@ def test_terminal_shows_text_with_brackets_as_they_are():
         assert part in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_names_and_numbers_stay_whole_at_any_width(width):
+    columns = ["Model", *(f"H@1, {step}" for step in range(12))]
+    names = ["2D shapes: C-SWM", "Fixed palette: NPS, ours"]
+    rows = [[name, *(f"{n}{step}.5 ± 0.1" for step in range(12))] for n, name in enumerate(names)]
+    out = io.StringIO()
+    report = Report("", [Table(columns, rows, "A caption, " * 12)])
+    report.show(Console(file=out, width=width))
+    text = out.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for row in rows:
+        assert all(cell in text for cell in row)
+    assert text.count(names[0]) == text.count(names[1]) == text.count("Model")
+    assert (text.count("Model") == 1) == (width == 200)
+    assert "A caption, A caption, A caption, A" in text  # as wide as the terminal, not as a part
+
+
+def test_several_columns_may_be_the_name():
+    rows = [["0.1", "8", *["0.123 (0.1 to 0.2)"] * 8]]
+    out = io.StringIO()
+    table = Table(["learning_rate", "hidden_dim", *"abcdefgh"], rows, names=2)
+    Report("", [table]).show(Console(file=out, width=80))
+    assert out.getvalue().count("learning_rate ┃ hidden_dim") > 1
+
+
 def test_put_into_replaces_only_its_table(tmp_path):
     path = tmp_path / "README.md"
     path.write_text("before\n<!-- table: a -->\nold\n<!-- end -->\nafter\n")

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as RichTable
 
 from nps.errors import UserError
+from nps.inspect.terminal import show_table
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
@@ -59,6 +58,8 @@ class Table:
     caption: str = ""
     name: str = ""
     """If it has one, documents may ask for it beside the first table of a report."""
+    names: int = 1
+    """So many columns say what a row is of."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +150,7 @@ def _show(block: Block, console: Console) -> None:
     elif isinstance(block, Figure):
         console.print(f"{block.caption} (figures/{block.name}.png)", markup=False)
     elif isinstance(block, Table):
-        table = RichTable(caption=block.caption or None, caption_justify="left")
-        for number, column in enumerate(block.columns):
-            table.add_column(escape(column), justify="right" if number else "left")
-        for row in block.rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
+        show_table(block, console)
 
 
 def put_into(path: Path, experiment: str, tables: Sequence[Table]) -> None:

@@ -35,7 +35,7 @@ def table(points: Sequence[Point], results: Results, seeds: int, main: Sequence[
     if len(shown) < len(every):
         caption += f" {len(every) - len(shown)} more metrics are in table.md."
     headings = [name.replace("_", " ") for name in shown]  # a narrow terminal breaks at spaces
-    return Table([*names, "seeds", *headings], rows, caption)
+    return Table([*names, "seeds", *headings], rows, caption, names=len(names))
 
 
 def record(points: Sequence[Point], results: Results) -> list[dict[str, Any]]:
