@@ -173,7 +173,7 @@ def test_the_slot_that_shows_a_block(monkeypatch):
         monkeypatch.setattr(module, "render", numbers)
     monkeypatch.setattr(looking.figures, "available", lambda: False)
     shown = looking.look(task_of(mode="fixed-palette", test_episodes=100), Knows(), None)
-    assert [block.rows[0][0] for block in shown] == ["block 0", "right"]
+    assert [block.rows[0][0] for block in shown] == ["block 0", "right", "H@1"]
     assert all(row[1 + b] != "0" for b, row in enumerate(shown[0].rows))
     assert sum(cell != "0" for row in shown[0].rows for cell in row[1:]) == 5
 
@@ -231,7 +231,9 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
         assert not model.training
         tested = json.loads((folder / "test.json").read_text())
         assert ("push_context" in tested) == (preset != "shapes-gnn")
-        assert "slot 4" in call("inspect", str(folder))
+        shown = call("inspect", str(folder))
+        assert "slot 4" in shown
+        assert "Nothing moves: H@1 " in shown
         files = {path.stem for path in (folder / "figures").iterdir()}
         assert files == {"rollouts"} | ({"pushes"} if preset != "shapes-gnn" else set())
     call("eval", str(folder), "--on=unobserved")
@@ -315,3 +317,14 @@ def test_every_mode_can_be_trained_on():
     for mode in MODES:
         task = task_of(mode=mode, slot_dim=2)
         assert torch.isfinite(task.loss(task.make_model(0), batch_of(task, 4))[0])
+
+
+def test_inspect_says_among_how_many_it_ranks(monkeypatch):
+    task = task_of()
+    model = task.make_model(0).eval()
+    tested = task.test(model)
+    every = looking.ranked(task, model)
+    assert every.caption.startswith("Test set, in per cent")
+    assert every.rows[0] == ["H@1", *(f"{100 * tested[f'h1_{s}']:.1f}" for s in task.horizons)]
+    monkeypatch.setattr(looking, "RANKED", 4)
+    assert looking.ranked(task, model).caption.startswith("First 4 of 12 test episodes")

@@ -11,7 +11,7 @@ from torch import Tensor
 from nps.experiments.blocks.pictures import pushes_drawn
 from nps.experiments.blocks.pushes import Pushes, answers, pushes_from, slots_of_blocks, told
 from nps.experiments.experiment import NoOptions
-from nps.experiments.world_models.look import foreseen
+from nps.experiments.world_models.look import foreseen, ranking_table
 from nps.inspect import figures
 from nps.inspect.report import Block, Table, Text
 from nps.models.transitions import RuleTransition
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
 KINDS = ("free", "push", "no_op")
+RANKED = 1_000
+"""Test episodes that are ranked: all ten thousand take minutes on a CPU."""
 
 
 @torch.no_grad()
@@ -39,10 +41,21 @@ def look(task: Any, model: Any, options: NoOptions) -> list[Block]:
     blocks: list[Block] = [
         Table(["", *slots], rows, caption),
         Table(["", *names], [["right", *shares]], about),
+        ranked(task, model),
     ]
     if isinstance(model.transition, RuleTransition):
         blocks += pushes_told(task, model, slots_of_blocks(found).slot)
     return [*blocks, *foreseen(task, model)]
+
+
+def ranked(task: Any, model: Any) -> Table:
+    """H@1 and its floors; a rank among fewer states is better, so it is said among how many."""
+    count = len(task.sets["test"].lengths)
+    most = min(count, RANKED)
+    among = "Test set"
+    if most < count:
+        among = f"First {most:,} of {count:,} test episodes (among all, as nps eval, H@1 is lower)"
+    return ranking_table(task.ranking(model, most), task.horizons, among)
 
 
 def pushes_told(task: Any, model: Any, slot: Int[Tensor, "objects"]) -> list[Block]:

@@ -104,7 +104,9 @@ ROWS = {
 }
 
 
-def ranking_table(metrics: dict[str, Any], horizons: Sequence[int]) -> Table:
+def ranking_table(
+    metrics: dict[str, Any], horizons: Sequence[int], among: str = "Test set"
+) -> Table:
     """The metric and what stands beside it, after so many steps."""
     known = {name: key for name, key in ROWS.items() if f"{key}_{horizons[0]}" in metrics}
     rows = [
@@ -112,7 +114,7 @@ def ranking_table(metrics: dict[str, Any], horizons: Sequence[int]) -> Table:
         for name, key in known.items()
     ]
     caption = (
-        "Test set, in per cent, by number of steps; ties are hits, as in C-SWM, where nothing else "
+        f"{among}, in per cent, by number of steps; ties are hits, as in C-SWM, where nothing else "
         "is said. Nothing moves: a transition that leaves these slots as they are."
     )
     if count := metrics.get("rollouts"):

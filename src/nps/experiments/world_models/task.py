@@ -170,17 +170,22 @@ class WorldModelTask(Generic[C, E]):
 
     @torch.no_grad()
     def test(self, model: WorldModel) -> dict[str, Any]:
-        """C-SWM's ranking with its floors, `<number>_<steps>`."""
+        """The ranking, and how large the transition is."""
+        parameters = sum(p.numel() for p in model.transition.parameters())
+        return {**self.ranking(model), "transition_parameters": parameters}
+
+    @torch.no_grad()
+    def ranking(self, model: WorldModel, most: int | None = None) -> dict[str, Any]:
+        """C-SWM's ranking with its floors, `<number>_<steps>`; among the first `most` episodes."""
         data = self.sets["test"]
-        states = self.encoded(model, data, range(steps(data) + 1))
-        parts = (x.split(IMAGES_AT_ONCE) for x in (states[:, 0], data.action))
+        states = self.encoded(model, data, range(steps(data) + 1), most)
+        parts = (x.split(IMAGES_AT_ONCE) for x in (states[:, 0], data.action[:most]))
         rolled = torch.cat([model.rollout(*part) for part in zip(*parts, strict=True)])
-        numbers = report(rolled, states, self.horizons, state=data.truth())
+        numbers = report(rolled, states, self.horizons, state=data.truth()[:most])
         metrics: dict[str, Any] = {
             f"{name}_{step}": value for step, of in numbers.items() for name, value in of.items()
         }
-        parameters = sum(p.numel() for p in model.transition.parameters())
-        return {**metrics, "rollouts": len(states), "transition_parameters": parameters}
+        return {**metrics, "rollouts": len(states)}
 
     def encoded(
         self, model: WorldModel, data: E, moments: Sequence[int], episodes: int | None = None
