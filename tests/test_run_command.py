@@ -19,7 +19,7 @@ def untrained(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "evaluate", lambda folder, device: None)
 
     def write_report(folder):
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         return Report("none")
 
     for name, experiment in EXPERIMENTS.items():
@@ -33,3 +33,15 @@ def test_the_whole_is_asked_for_with_the_same_data(untrained):
     out, _ = call("run", "world-model", "--quick", "--data=my file.h5")
     assert "nps run world-model --data 'my file.h5' --seeds 10\n" in out
     assert "Report: runs/world-model-quick/report.html\n" in out  # it has no figures
+
+
+def test_a_preset_without_a_short_version_says_how_long_it_is(untrained):
+    _, err = call("run", "blocks", "--presets", "blocks-slots-nps")
+    steps = 100 * (1_000 * 100 // 512)
+    assert "no short version of blocks-slots-nps: this is the whole schedule" in err
+    assert f"blocks-slots-nps: {steps:,} steps" in err
+    assert "training 1 preset, 1 seed each" in err
+    _, err = call("run", "blocks", "--presets", "shapes-gnn", "blocks-fixed-gnn", "--seeds=2")
+    assert "this is the short version" in err
+    assert "no short version" not in err
+    assert "training 2 presets, 2 seeds each" in err

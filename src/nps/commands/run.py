@@ -74,6 +74,7 @@ def run(args: Sequence[str]) -> None:
     require(not (options.quick and options.full), "--quick, --full: expected one of the two")
     chosen_have_one = set(options.presets) <= set(experiment.quick)
     unsaid = options.device == "cpu" and not (options.quick or options.full)
+    whole = experiment.heavy and unsaid and not chosen_have_one
     if experiment.heavy and unsaid and chosen_have_one:
         say("on a CPU this is the short version; the whole schedule: --device cuda, or --full")
         options = dataclasses.replace(options, quick=True)
@@ -87,9 +88,14 @@ def run(args: Sequence[str]) -> None:
     given |= own_data(experiment, options.data)
     find_device(options.device)
     waves, folders = _plan(experiment, chosen, options, out, given)
+    if whole:
+        missing = ", ".join(preset for preset in chosen if preset not in experiment.quick)
+        say(f"no short version of {missing}: this is the whole schedule; on a GPU: --device cuda")
+        for preset in chosen:
+            say(f"{preset}: {_steps(experiment, preset, given):,} steps")
     workers = options.workers or default_workers(options.device)
     for jobs in filter(None, waves):
-        count = f"{len(jobs)} presets, {options.seeds} seeds each"
+        count = f"{_count(len(jobs), 'preset')}, {_count(options.seeds, 'seed')} each"
         say(f"training {count}, {min(workers, len(jobs))} at a time, into {out}")
         run_jobs(jobs, workers)
     for folder in folders:
@@ -101,6 +107,21 @@ def run(args: Sequence[str]) -> None:
     print(f"\nReport{' with figures' if drawn else ''}: {page}")
     if options.quick:
         print(f"This was the short version. All presets, ten seeds: {_whole(experiment, options)}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"
+
+
+def _steps(experiment: Any, preset: str, given: Mapping[str, Any]) -> int:
+    """Of the whole training of a preset."""
+    import torch
+
+    from nps.training.loop import steps_an_epoch
+
+    config = dataclasses.replace(experiment.presets[preset].config, **given)
+    task = experiment.make_task(config, torch.device("cpu"))
+    return int(config.epochs * steps_an_epoch(task, config))
 
 
 def _whole(experiment: Any, options: Any) -> str:
