@@ -201,6 +201,10 @@ def test_signal_saves_and_resume_equals_the_uninterrupted_run(tmp_path, signum, 
         (["table", "."], "no tested runs"),
         (["presets", "x"], "expected no arguments"),
         (["data"], "expected WORLD first, e.g. nps data mnist"),
+        (
+            ["data", "atari", "--game", "pang"],
+            "one of ('all', 'pong', 'space_invaders', 'freeway', 'breakout', 'qbert')",
+        ),
         (["data", "mnits"], "unknown data 'mnits'; did you mean mnist?"),
         (["data", "mnist", "--data", "nowhere"], "--data: no such folder"),
         (["train", "arithmetic", "--out", "x", "--data", "nowhere"], "--data: no such folder"),
@@ -307,6 +311,11 @@ def test_help_everywhere():
     out, _ = call("train", "arithmetic-sharp", "--help")
     assert "--learning-rate" in out
     assert "nps train arithmetic --out runs/six --rules 6" in out
+    for command in ("train", "inspect"):
+        shown = call(command, "--help")[0]
+        assert f"nps {command} " in shown
+        assert "runs/blocks" in shown
+        assert "runs/pong" in shown
     assert call("--version")[0] == nps.__version__ + "\n"
     assert "arithmetic-sharp" in call("presets")[0]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import tyro
 
@@ -18,8 +18,8 @@ from nps.worlds.atari_games import Name, Settings
 
 @dataclass(frozen=True)
 class AtariArgs:
-    game: Name | None = None
-    """Only this one; all five without."""
+    game: Literal["all", Name] = "all"
+    """One of the five, or all."""
     to: Path | None = None
     """Write into this folder instead of the cache, e.g. to carry it to another machine."""
     episodes: Annotated[int, tyro.conf.arg(help="To train with.")] = Settings.train
@@ -56,7 +56,7 @@ def atari(args: Sequence[str]) -> None:
         raise UserError(f"nps data atari: {error}") from None
     use_data(options.data)
     folder = cache_folder() / FOLDER if options.to is None else options.to.expanduser()
-    games: tuple[Name, ...] = get_args(Name) if options.game is None else (options.game,)
+    games: tuple[Name, ...] = get_args(Name) if options.game == "all" else (options.game,)
     for game in games:
         print(provide(game, settings, folder, options.workers or os.cpu_count() or 1))
     if options.to is not None:

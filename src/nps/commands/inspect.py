@@ -46,6 +46,8 @@ def inspect(args: Sequence[str]) -> None:
     Examples:
       nps inspect runs/sharp
       nps inspect runs/mnist --compose rotate_right,translate_up,translate_up
+      nps inspect runs/blocks
+      nps inspect runs/pong --device cuda
       nps inspect runs/mnist --rules 0,2 --digits 7,2,1,0 --out digits.png
     """
     from nps.experiments import elsewhere, find_experiment, load_task

@@ -36,6 +36,8 @@ def train(args: Sequence[str]) -> None:
       nps train arithmetic --out runs/a
       nps train arithmetic --out runs/six --rules 6 --seed 1
       nps train arithmetic-sharp --out runs/sharp --seeds 50 --device cuda
+      nps train blocks-fixed-nps --out runs/blocks --hidden-dim 64 --epochs 20
+      nps train atari-nps --game pong --out runs/pong --device cuda
       nps train world-model --data my.h5 --out runs/mine
       nps train mnist-fifth --start-from runs/mnist/mnist --out runs/fifth --seeds 10
       torchrun --nproc-per-node 2 -m nps train arithmetic --out runs/a
