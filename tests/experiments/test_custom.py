@@ -239,7 +239,8 @@ def test_settings_that_do_not_fit_the_file(tmp_path, file):
     }
     for message, flags in cases.items():
         out = tmp_path / "out"
-        _, err = call("train", "world-model", f"--out={out}", *FLAGS, *flags, code=2)
+        given = ["--test-steps=5", *FLAGS, *flags]
+        _, err = call("train", "world-model", f"--out={out}", *given, code=2)
         assert message in err
         assert err.count("\n") == 1
         assert not out.exists()

@@ -407,11 +407,22 @@ def test_help_has_examples():
     assert "--test-episodes" in out
 
 
+def hear_ctrl_c() -> None:
+    """What a shell begins in the background is deaf to it, and so are all that it begins."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
 def test_a_stop_leaves_no_file_and_no_process(cache, how):
     pytest.importorskip("ale_py")
     command = [sys.executable, "-m", "nps", "data", "atari", "--game=pong", "--workers=2"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=hear_ctrl_c,
+    )
     wait_until(cache.exists)  # made when the game begins
     time.sleep(1)
     if how == signal.SIGINT:

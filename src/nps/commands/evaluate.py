@@ -47,9 +47,12 @@ def evaluate(args: Sequence[str]) -> None:
     given = own_data(experiments.experiment_of(name), options.data)
     find_device(options.device)
     metrics = experiments.evaluate(Path(name), options.device, options.which, given, options.on)
-    for key, value in metrics.items():
-        if isinstance(value, float):
-            print(f"{key:18} {value:.6g}")
+    numbers = {key: value for key, value in metrics.items() if isinstance(value, float)}
+    if "rollouts" in metrics:
+        numbers["rollouts"] = metrics["rollouts"]
+    width = max(map(len, numbers), default=0)
+    for key, value in numbers.items():
+        print(f"{key:{width}} {value:.6g}")
     for rule in metrics.get("rules", []):
         fit = f"   (R² {rule['r2']:.3f})" if rule["r2"] is not None else ""
         print(f"rule {rule['rule']}: {rule['says']}{fit}")

@@ -31,7 +31,6 @@ class CustomTask(WorldModelTask[Config, Stretches]):
             )
             with torch.device("meta"):  # told by its shape alone
                 make_encoder(config, self.image)
-            _require_batch(config.batch_size, self.examples)
             self.fingerprint = data.fingerprint()
         except ValueError as error:
             raise UserError(f"{config.episodes}: {error}") from None
@@ -97,10 +96,3 @@ def make_actions(data: Episodes, config: Config) -> AnyActions:
     if config.action != "copied":
         raise ValueError(f"action: got {config.action}, expected copied for continuous actions")
     return ContinuousActions(data.action_size, config.slots)
-
-
-def _require_batch(size: int, examples: int) -> None:
-    if size > examples:
-        raise ValueError(
-            f"batch_size: got {size}, expected at most the {examples} training transitions"
-        )
