@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nps.commands.shared import (
     DataFolder,
@@ -47,12 +47,29 @@ def evaluate(args: Sequence[str]) -> None:
     given = own_data(experiments.experiment_of(name), options.data)
     find_device(options.device)
     metrics = experiments.evaluate(Path(name), options.device, options.which, given, options.on)
-    numbers = {key: value for key, value in metrics.items() if isinstance(value, float)}
-    if "rollouts" in metrics:
-        numbers["rollouts"] = metrics["rollouts"]
-    width = max(map(len, numbers), default=0)
-    for key, value in numbers.items():
-        print(f"{key:{width}} {value:.6g}")
+    print("\n".join(_lines(metrics)))
     for rule in metrics.get("rules", []):
         fit = f"   (R² {rule['r2']:.3f})" if rule["r2"] is not None else ""
         print(f"rule {rule['rule']}: {rule['says']}{fit}")
+
+
+def _lines(metrics: dict[str, Any]) -> list[str]:
+    """A line a number; those after several steps (h1_1, h1_5, ...) side by side."""
+    numbers = {key: f"{value:.6g}" for key, value in metrics.items() if isinstance(value, float)}
+    if "rollouts" in metrics:
+        numbers["rollouts"] = str(metrics["rollouts"])
+    cells: dict[str, dict[str, str]] = {}
+    for key, value in numbers.items():
+        name, _, step = key.rpartition("_")
+        name, step = (name, step) if step.isdigit() else (key, "")
+        cells.setdefault(name, {})[step] = value
+    steps = list(dict.fromkeys(step for row in cells.values() for step in row if step))
+    width = max(map(len, cells), default=0)
+    head = " ".join([f"{'steps':{width}}", *(f"{step:>9}" for step in steps)])
+    rows = [
+        f"{name:{width}} {row['']}"
+        if "" in row
+        else " ".join([f"{name:{width}}", *(f"{row.get(step, ''):>9}" for step in steps)])
+        for name, row in cells.items()
+    ]
+    return [head, *rows] if steps else rows
