@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from nps.interactions import GNN, messages
 from nps.networks import NormalisedMLP, linear, normalised
+from nps.perception.slot_encoder import SlotEncoder
 from nps.training.stack import Stack
 from tests.interpreter import asked
 
@@ -50,3 +51,14 @@ def test_in_a_stack_the_kernels_are_offered_bf16(make, places):
     with torch.autocast("cpu", torch.bfloat16), asked(*set(places)) as offers:
         stack.each(lambda model, x: model(x), torch.randn(3, 7, 4, 8))
     assert [(module, x.dtype) for module, x in offers] == [(p, torch.bfloat16) for p in places]
+
+
+def test_pixels_of_a_stack_are_bf16_as_those_of_one():
+    """There are 2,500 an image: twice the bytes would be seen."""
+    torch.manual_seed(0)
+    stack = Stack([SlotEncoder(2, 8, size=10, width=8) for _ in range(2)])
+    images = torch.rand(2, 3, 10, 10, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        together = stack.each(lambda model, x: model.features(x), images)
+        alone = stack.model.features(images[0])
+    assert together.dtype == alone.dtype == torch.bfloat16

@@ -1,6 +1,6 @@
 """Small networks that several parts of the models share."""
 
-from nps.networks.linear import linear
+from nps.networks.linear import Linear, linear
 from nps.networks.mlp import NormalisedMLP
 
-__all__ = ["NormalisedMLP", "linear"]
+__all__ = ["Linear", "NormalisedMLP", "linear"]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nps.networks import Linear, linear
 from nps.perception import cudnn, extractors
 from nps.perception.attend import normalise
 from nps.perception.convolution import numbers
@@ -103,7 +104,7 @@ class SlotEncoder(nn.Module):
         self.convolutions = nn.ModuleList(Conv(c, width) for c in sizes)
         self.place = Place(size, width)
         self.norm = nn.LayerNorm(width)
-        self.hidden, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.hidden, self.out = Linear(width, width), Linear(width, width)
         self.attention = SlotAttention(
             slots,
             slot_dim,
@@ -123,7 +124,7 @@ class SlotEncoder(nn.Module):
         for convolution in self.convolutions:
             x = convolution(x)
         x = normalise(x.flatten(1, 2), self.place())
-        x = F.linear(x, *after(self.norm, self.hidden)).relu()
+        x = linear(x, *after(self.norm, self.hidden)).relu()
         features: Tensor = self.out(x)
         return features
 
