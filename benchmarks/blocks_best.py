@@ -25,8 +25,9 @@ from nps.experiments.blocks import PRESETS, BlocksTask
 from nps.models.world_model import WorldModel
 from nps.training import checkpoint, provenance
 from nps.training.config import differences, to_json
-from nps.training.loop import Settings, train
+from nps.training.loop import train
 from nps.training.run import Run
+from nps.training.sitting import Settings
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "blocks-best": {},

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from nps.training.feed import Feed
-from nps.training.loop import Settings, train
+from nps.training.loop import train
 from nps.training.run import Run
 from nps.training.signals import Interrupted
+from nps.training.sitting import Settings
 from nps.training.stack import Stack
 from nps.training.update import Update
 

@@ -13,9 +13,10 @@ from nps.errors import UserError
 from nps.experiments import load_task
 from nps.experiments.custom import Config, CustomTask, elsewhere
 from nps.experiments.custom import data as splitting
-from nps.training import loop
+from nps.training.loop import train
 from nps.training.run import Run, identity
 from nps.training.signals import Interrupted
+from nps.training.sitting import Settings
 from nps.training.task import Batch
 from nps.worlds.custom import load_episodes
 from tests.experiments.stacks import assert_stack_equals_single
@@ -176,20 +177,20 @@ def test_other_episodes_that_the_model_does_not_know(tmp_path, file, changes, me
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
-    train = ["train", "world-model", f"--data={file}", f"--out={tmp_path / 'mine'}", *FLAGS]
+    command = ["train", "world-model", f"--data={file}", f"--out={tmp_path / 'mine'}", *FLAGS]
     task, runs = task_of(file), {0: Run(tmp_path / "mine")}
     config = dataclasses.replace(task.config, epochs=3)
     with runs[0].writing():
         runs[0].claim(identity("world-model", "world-model", 0, config), fresh=False)
         with pytest.raises(Interrupted):
-            loop.train(task, config, runs, CPU, loop.Settings(stop_at=3), lambda _: None)
+            train(task, config, runs, CPU, Settings(stop_at=3), lambda _: None)
     before = arrays_of()
     np.savez(file, **{**before, "action": before["action"][::-1]})
-    _, err = call(*train, "--epochs=3", code=2)
+    _, err = call(*command, "--epochs=3", code=2)
     assert err.endswith("mine: its data have changed since; --fresh starts over\n")
     assert "the data have changed since its training" in call("eval", str(tmp_path / "mine"))[1]
     np.savez(file, **before)
-    assert "going on after step 3" in call(*train, "--epochs=3")[1]
+    assert "going on after step 3" in call(*command, "--epochs=3")[1]
 
 
 def test_roll_outs_of_other_lengths_are_ranked_too(file):

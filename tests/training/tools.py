@@ -12,9 +12,10 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 
 from nps.training import rng
 from nps.training.config import TrainConfig
-from nps.training.loop import Settings, train
+from nps.training.loop import train
 from nps.training.run import Run
 from nps.training.signals import Interrupted
+from nps.training.sitting import Settings
 
 CONFIG = TrainConfig(
     epochs=4, batch_size=4, learning_rate=1e-2, final_learning_rate=1e-3, validate_every=1

@@ -96,9 +96,10 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
 
 def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     from nps.training import distributed, memory
-    from nps.training.loop import Settings, steps_an_epoch
+    from nps.training.loop import steps_an_epoch
     from nps.training.loop import train as train_loop
     from nps.training.run import Run, identity
+    from nps.training.sitting import Settings
 
     first, count, out = options.seed, options.seeds, options.out
     if count > 1 and distributed.active():
