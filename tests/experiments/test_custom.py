@@ -124,7 +124,8 @@ def test_what_grows_beyond_numbers_is_far_and_no_error(tmp_path):
 
 def test_a_file_that_has_moved_is_asked_for(tmp_path, file):
     folder = str(tmp_path / "mine")
-    call("train", "world-model", f"--data={file}", f"--out={folder}", "--epochs=1", *FLAGS)
+    flags = ["--epochs=1", "--test-steps=5", *FLAGS]
+    call("train", "world-model", f"--data={file}", f"--out={folder}", *flags)
     moved = file.rename(tmp_path / "elsewhere.npz")
     from nps.experiments import _task
 
@@ -138,8 +139,8 @@ def test_a_file_that_has_moved_is_asked_for(tmp_path, file):
     assert "--data: no such folder or file" in err
     np.savez(tmp_path / "other.npz", **arrays_of(side=30))
     _, err = call("eval", folder, f"--data={tmp_path / 'other.npz'}", code=2)
-    *_, last = err.splitlines()
-    assert "its model does not fit the data: size mismatch for encoder" in last
+    assert "its model does not fit the data: size mismatch for encoder" in err
+    assert err.count("\n") == 1
 
 
 def test_other_episodes_are_tested_all_and_beside_its_own(tmp_path, file):
@@ -177,8 +178,9 @@ def test_other_episodes_that_the_model_does_not_know(tmp_path, file, changes, me
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
-    command = ["train", "world-model", f"--data={file}", f"--out={tmp_path / 'mine'}", *FLAGS]
-    task, runs = task_of(file), {0: Run(tmp_path / "mine")}
+    flags = ["--test-steps=5", *FLAGS]
+    command = ["train", "world-model", f"--data={file}", f"--out={tmp_path / 'mine'}", *flags]
+    task, runs = task_of(file, test_steps=5), {0: Run(tmp_path / "mine")}
     config = dataclasses.replace(task.config, epochs=3)
     with runs[0].writing():
         runs[0].claim(identity("world-model", "world-model", 0, config), fresh=False)
@@ -188,6 +190,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
     np.savez(file, **{**before, "action": before["action"][::-1]})
     _, err = call(*command, "--epochs=3", code=2)
     assert err.endswith("mine: its data have changed since; --fresh starts over\n")
+    assert err.count("\n") == 1
     assert "the data have changed since its training" in call("eval", str(tmp_path / "mine"))[1]
     np.savez(file, **before)
     assert "going on after step 3" in call(*command, "--epochs=3")[1]
