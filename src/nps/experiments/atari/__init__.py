@@ -37,6 +37,10 @@ PRESETS = {
         "The GNN, with negatives from the same time of other episodes.",
         replace(GNN, negatives="time-aligned"),
     ),
+    "atari-parallel-aligned": Preset(
+        "Parallel NPS, with negatives from the same time of other episodes.",
+        replace(NPS, transition="pnps", negatives="time-aligned"),
+    ),
     "atari-nps-running": Preset(
         "NPS, evaluated with running statistics of batch normalisation, as C-SWM does.",
         replace(NPS, statistics="running"),

@@ -23,6 +23,7 @@ LABELS = {
     "atari-gnn": "GNN",
     "atari-nps-aligned": "NPS, aligned negatives",
     "atari-gnn-aligned": "GNN, aligned negatives",
+    "atari-parallel-aligned": "parallel NPS, aligned negatives",
     "atari-nps-running": "NPS, running statistics",
     "atari-gnn-running": "GNN, running statistics",
 }

@@ -30,7 +30,7 @@ LABELS = {
     **{f"blocks-fixed-nps-{k}": f"Fixed palette: NPS, {k} stages" for k in (2, 3, 5)},
     "blocks-fixed-nps-linear": "Fixed palette: NPS, linear",
     "blocks-fixed-gnn": "Fixed palette: GNN",
-    "blocks-fixed-gnn-factored": "Fixed palette: GNN, factored",
+    "blocks-fixed-gnn-factored": "Fixed palette: GNN, factored actions",
     "blocks-slots-nps": "Slot attention: NPS (paper's setting)",
     "blocks-slots-gnn": "Slot attention: GNN",
     "blocks-fixed-slots-nps": "Fixed palette, slot attention: NPS",
