@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nps.experiments import atari, blocks
+from nps.experiments.atari import report as atari_report
+from nps.experiments.blocks import report as blocks_report
 from nps.experiments.world_models import look
 from nps.experiments.world_models.episodes import numbered, transitions
 from nps.experiments.world_models.task import settle
@@ -19,6 +22,14 @@ from nps.rules import Trace
 class Data:
     action: Tensor
     lengths: Tensor
+
+
+@pytest.mark.parametrize(
+    ("experiment", "report"), [(atari, atari_report), (blocks, blocks_report)]
+)
+def test_every_preset_has_a_name_of_its_own_in_the_tables(experiment, report):
+    assert set(report.LABELS) == set(experiment.PRESETS)
+    assert len(set(report.LABELS.values())) == len(report.LABELS)
 
 
 def test_transitions_end_with_their_episode():
