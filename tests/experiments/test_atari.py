@@ -217,21 +217,42 @@ def test_run_takes_a_game_and_the_table_takes_all(tmp_path, monkeypatch):
     assert "Copy the input: H@1" in shown
 
 
+def write_tested(folder, game, preset, seed, hits):
+    folder = folder / preset / f"seed-{seed}"
+    folder.mkdir(parents=True)
+    config = {"schema": 1, "experiment": "atari", "preset": preset, "seed": seed}
+    (folder / "config.json").write_text(json.dumps({**config, "config": {"game": game}}))
+    test = {f"{metric}": hits for metric in reports.METRICS} | {"copy_h1_1": 0.25}
+    test |= {"copy_h1_strict_1": 0.125}
+    (folder / "test.json").write_text(json.dumps(test))
+
+
 def test_mean_and_standard_deviation_over_seeds(tmp_path):
     for seed, hits in enumerate((0.2, 0.5)):
-        folder = tmp_path / f"atari-nps/seed-{seed}"
-        folder.mkdir(parents=True)
-        config = {"schema": 1, "experiment": "atari", "preset": "atari-nps", "seed": seed}
-        (folder / "config.json").write_text(json.dumps({**config, "config": {"game": "qbert"}}))
-        test = {f"{metric}": hits for metric in reports.METRICS} | {"copy_h1_1": 0.25}
-        test |= {"copy_h1_strict_1": 0.125}
-        (folder / "test.json").write_text(json.dumps(test))
+        write_tested(tmp_path, "qbert", "atari-nps", seed, hits)
     assert read_result(tmp_path / "atari-nps/seed-1").seed == 1
     rows = reports.summary_table(reports.read_games(tmp_path)).rows
     assert rows[0][:2] == ["Q*bert: NPS", "35.0 ± 21.2"]
     assert rows[1][1] == "–"
     assert rows[2][:2] == ["Q*bert: copy the input", "25.0"]
     assert rows[3][1] == "12.5"
+
+
+def test_the_figure_has_the_games_and_the_mean_of_what_all_of_them_have(tmp_path, monkeypatch):
+    for game, both in {"pong": (0.2, 0.5), "qbert": (0.1, 0.4)}.items():
+        for seed, hits in enumerate(both):
+            write_tested(tmp_path / game, game, "atari-nps", seed, hits)
+    write_tested(tmp_path / "pong", "pong", "atari-gnn", 0, 0.9)
+    drawn = []
+    monkeypatch.setattr(reports.figures, "available", lambda: True)
+    monkeypatch.setattr(reports.figures, "means_over", lambda panels, *_: drawn.append(panels))
+    reports.ranking_figure(reports.read_games(tmp_path))
+    (panels,) = drawn
+    assert list(panels) == ["Pong", "Q*bert", "Mean of 2"]
+    assert panels["Pong"]["NPS"][5].tolist() == pytest.approx([20, 50])
+    assert set(panels["Mean of 2"]) == {"NPS", "copy the input"}
+    assert panels["Mean of 2"]["NPS"][10].tolist() == pytest.approx([30])
+    assert set(panels["Q*bert"]["copy the input"]) == {1}
 
 
 def test_a_run_of_another_experiment_is_named(tmp_path):

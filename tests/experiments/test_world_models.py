@@ -24,9 +24,7 @@ class Data:
     lengths: Tensor
 
 
-@pytest.mark.parametrize(
-    ("experiment", "report"), [(atari, atari_report), (blocks, blocks_report)]
-)
+@pytest.mark.parametrize(("experiment", "report"), [(atari, atari_report), (blocks, blocks_report)])
 def test_every_preset_has_a_name_of_its_own_in_the_tables(experiment, report):
     assert set(report.LABELS) == set(experiment.PRESETS)
     assert len(set(report.LABELS.values())) == len(report.LABELS)

@@ -133,7 +133,7 @@ def means_over(
     y: str,
     floor: str | None = None,
 ) -> bytes:
-    """Means over seeds with their standard deviation, panels beside each other.
+    """Means over seeds with their standard deviation, three panels at most beside each other.
 
     Args:
         panels: name -> line -> place on the x axis -> numbers of S seeds.
@@ -142,22 +142,35 @@ def means_over(
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.2 * len(panels), 3.4), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, (name, lines) in zip(axes, panels.items(), strict=True):
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.6), layout="constrained")
+    axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    shown: dict[str, Any] = {}
+    # A line has its colour in every panel, though not every panel has every line.
+    colours = dict.fromkeys(line for lines in panels.values() for line in lines if line != floor)
+    for axis, (name, lines) in zip(axes.flat, panels.items(), strict=False):
         for line, points in lines.items():
             means = [numbers.mean() for numbers in points.values()]
             bars = [numbers.std(ddof=min(1, len(numbers) - 1)) for numbers in points.values()]
             if line == floor:
                 axis.plot(list(points), means, "k--", label=line)
             else:
-                axis.errorbar(list(points), means, bars, marker="o", capsize=3, label=line)
+                colour = f"C{list(colours).index(line)}"
+                axis.errorbar(
+                    list(points), means, bars, None, "o-", c=colour, capsize=3, label=line
+                )
             axis.set_xticks(list(points))
         axis.set_title(name)
         axis.set_xlabel(x)
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel(y)
-    axes[0].legend(fontsize=8)
+        handles, names = axis.get_legend_handles_labels()
+        shown |= dict(zip(names, handles, strict=True))
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    for axis in axes[:, 0]:
+        axis.set_ylabel(y)
+    figure.legend(shown.values(), shown, loc="outside lower center", ncols=3, fontsize=8)
     return png(figure)
 
 

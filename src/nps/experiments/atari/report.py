@@ -9,13 +9,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from nps.errors import UserError
 from nps.experiments import changes
 from nps.experiments.results import Result, provenance, read_result, tested, values
-from nps.experiments.world_models.report import COLUMNS, METRICS, hidden_table, numbers
-from nps.inspect.report import Report, Table
+from nps.experiments.world_models.report import COLUMNS, METRICS, STEPS, hidden_table, numbers
+from nps.inspect import figures
+from nps.inspect.report import Block, Figure, Report, Table
 from nps.worlds.atari_games import GAMES
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from numpy import ndarray
 
 LABELS = {
     "atari-nps": "NPS",
@@ -46,6 +54,7 @@ PAPER = {
 }
 """Appendix "Atari", 50 seeds: H@1 after 1, 5 and 10 steps, then MRR."""
 
+COPY = "copy the input"
 Games = dict[str, dict[str, list[Result]]]
 
 
@@ -54,7 +63,7 @@ def write_report(folder: Path) -> Report:
     games = read_games(folder)
     report = Report("World models of Atari games")
     groups = [runs for presets in games.values() for runs in presets.values()]
-    report.add(*changes.told(groups), summary_table(games))
+    report.add(*changes.told(groups), *ranking_figure(games), summary_table(games))
     named = {
         f"{TITLES[game]}: {LABELS.get(preset, preset)}": runs
         for game, presets in games.items()
@@ -96,9 +105,9 @@ def summary_table(games: Games) -> Table:
             rows.append([name, *numbers(runs)])
             rows.append([f"{name}, nothing moves", *numbers(runs, "identity_")])
         some = next(iter(presets.values()))[:1]
-        rows.append([f"{title}: copy the input", *numbers(some, "copy_")])
+        rows.append([f"{title}: {COPY}", *numbers(some, "copy_")])
         strict = numbers(some, "copy_", "_strict")
-        rows.append([f"{title}: copy the input, ties are misses", *strict])
+        rows.append([f"{title}: {COPY}, ties are misses", *strict])
     if len(games) > 1:
         rows += mean_rows(games)
     caption = (
@@ -108,6 +117,44 @@ def summary_table(games: Games) -> Table:
         "first observation as the prediction, in pixels."
     )
     return Table(["Model", *COLUMNS], rows, caption)
+
+
+def ranking_figure(games: Games) -> list[Block]:
+    """H@1 over steps, a panel a game, and what the paper draws: the mean of the games."""
+    if not figures.available():
+        return []
+    panels = {
+        TITLES[game]: {
+            **{LABELS.get(preset, preset): over_steps(runs) for preset, runs in presets.items()},
+            COPY: over_steps(next(iter(presets.values()))[:1], "copy_"),
+        }
+        for game, presets in games.items()
+    }
+    if len(games) > 1:
+        first, *others = panels.values()
+        panels[f"Mean of {len(games)}"] = {
+            line: {
+                step: np.mean([[panel[line][step].mean()] for panel in (first, *others)], axis=0)
+                for step in steps
+            }
+            for line, steps in first.items()
+            if all(line in panel for panel in others)
+        }
+    caption = (
+        "H@1 after 1, 5 and 10 steps: mean over seeds, with their standard deviation. Dashed: the "
+        "first observation as the prediction, in pixels."
+    )
+    return [Figure("ranking", figures.means_over(panels, "steps", "H@1, %", COPY), caption)]
+
+
+def over_steps(runs: list[Result], who: str = "") -> dict[int, Float[ndarray, "S"]]:
+    """H@1 of the seeds in per cent, after each number of steps; of a floor, if `who` names one."""
+    metrics = {step: f"{who}h1_{step}" for step in STEPS}
+    return {
+        step: 100 * np.array(values(runs, metric))
+        for step, metric in metrics.items()
+        if all(metric in run.test for run in runs)
+    }
 
 
 def mean_rows(games: Games) -> list[list[str]]:
