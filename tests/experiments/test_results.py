@@ -61,6 +61,15 @@ def test_commands_give_the_runs_that_were_tested(tmp_path):
     ]
 
 
+def test_a_variant_that_got_a_name_is_told_by_it(tmp_path):
+    as_aligned = {"transition": "gnn", "negatives": "time-aligned"}
+    named = result_of(tmp_path / "atari-gnn-aligned", "atari-nps", "atari", **as_aligned)
+    other = result_of(tmp_path / "x/atari-gnn-aligned", "atari-nps", "atari", transition="gnn")
+    assert changes.command([named]) == "nps train atari-gnn-aligned --game=pong --precision=tf32"
+    assert changes.told([[named]]) == []
+    assert "atari-nps --game=pong --transition=gnn" in changes.command([other])
+
+
 def test_a_preset_that_is_gone_is_told_by_its_name(tmp_path):
     run = write(tmp_path / "a", "mnist", "mnist-old", {"epochs": 2}, [sitting(0, 1, 1.0)])
     assert changes.command([read_result(run)]) == "nps train mnist-old"

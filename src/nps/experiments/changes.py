@@ -37,12 +37,7 @@ def changes(result: Result) -> dict[str, tuple[Any, Any]]:
     experiment, preset = _trained_as(result)
     if experiment is None or preset not in experiment.presets:
         return {}
-    usual = to_json(experiment.presets[preset].config)
-    return {
-        name: (usual[name], value)
-        for name, value in result.config.items()
-        if name in usual and value != usual[name]
-    }
+    return _from_preset(result, experiment, preset)
 
 
 def told(results: Iterable[Sequence[Result]]) -> list[Text]:
@@ -75,8 +70,21 @@ def told(results: Iterable[Sequence[Result]]) -> list[Text]:
 def _of_training(result: Result) -> dict[str, tuple[Any, Any]]:
     """The changes, apart from which data and which model it begins with."""
     experiment, _ = _trained_as(result)
-    about = {"start_from"} | ({*experiment.flags, experiment.data_field} if experiment else set())
+    about = _about_data(experiment) if experiment else set()
     return {name: both for name, both in changes(result).items() if name not in about}
+
+
+def _from_preset(result: Result, experiment: Experiment, preset: str) -> dict[str, tuple[Any, Any]]:
+    usual = to_json(experiment.presets[preset].config)
+    return {
+        name: (usual[name], value)
+        for name, value in result.config.items()
+        if name in usual and value != usual[name]
+    }
+
+
+def _about_data(experiment: Experiment) -> set[str | None]:
+    return {"start_from", *experiment.flags, experiment.data_field}
 
 
 def _either(values: Sequence[str]) -> str:
@@ -93,8 +101,17 @@ def _is_short(result: Result) -> bool:
 
 
 def _trained_as(result: Result) -> tuple[Experiment | None, str]:
-    """The experiment and preset in its config.json; its folder may have another name."""
+    """The experiment and preset in its config.json; its folder may have another name.
+
+    If that is the name of a preset which has the run's very settings, it is that one: a variant
+    that was tried with flags, and got a name for its results.
+    """
     from nps.experiments import EXPERIMENTS  # which has the reports that are made here
 
     saved = result.run.read()
-    return EXPERIMENTS.get(saved["experiment"]), str(saved["preset"])
+    experiment = EXPERIMENTS.get(saved["experiment"])
+    if experiment is not None and result.preset in experiment.presets:
+        differs = _from_preset(result, experiment, result.preset)
+        if set(differs) <= _about_data(experiment):
+            return experiment, result.preset
+    return experiment, str(saved["preset"])

@@ -132,11 +132,16 @@ def _html(block: Block) -> str:
         )
     head = "".join(f"<th>{html.escape(column)}</th>" for column in block.columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
+        "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>\n"
         for row in block.rows
     )
     caption = f"<caption>{html.escape(block.caption)}</caption>" if block.caption else ""
     return f'<div class="scroll"><table>{caption}<tr>{head}</tr>\n{rows}</table></div>'
+
+
+def _cell(text: str) -> str:
+    """A mean and its deviation stay on one line."""
+    return html.escape(text).replace(" ± ", "&nbsp;±&nbsp;")
 
 
 def _show(block: Block, console: Console) -> None:
