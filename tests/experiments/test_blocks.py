@@ -17,7 +17,8 @@ from nps.experiments import EXPERIMENTS, evaluate, load_task
 from nps.experiments.blocks import PRESETS, BlocksTask, Config, pushes
 from nps.experiments.blocks import look as looking
 from nps.experiments.blocks import task as tasks
-from nps.experiments.results import mean_sd
+from nps.experiments.blocks.report import validation_losses
+from nps.experiments.results import mean_sd, read_results
 from nps.inspect import figures
 from nps.inspect.report import Table
 from nps.models.contrastive import DRAWS
@@ -262,6 +263,20 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
     assert left[of_best] == ([100 * tested["moves_free"]], [100 * tested["h1_10"]])
     assert right[of_best][1] == [100 * tested["h1_episode_strict_10"]]
     assert [len(right["fixed palette: NPS"][axis]) for axis in (0, 1)] == [3, 3]
+
+
+def test_losses_over_training_are_those_of_epochs_that_all_seeds_have(tmp_path):
+    for seed, epochs in enumerate(((5, 10), (5,))):
+        folder = tmp_path / "blocks-nps" / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        saved = {"schema": 1, "experiment": "blocks", "preset": "x", "seed": seed, "config": {}}
+        (folder / "config.json").write_text(json.dumps(saved))
+        (folder / "test.json").write_text("{}")
+        rows = [{"epoch": e, "validation": {"loss": seed + e / 10}} for e in epochs]
+        lines = [json.dumps(row) for row in [{"epoch": 1, "loss": 9.0}, *rows]]
+        (folder / "metrics.jsonl").write_text("\n".join(lines))
+    losses = validation_losses(read_results(tmp_path)["blocks-nps"])
+    assert {epoch: list(each) for epoch, each in losses.items()} == {5: [0.5, 1.5]}
 
 
 def test_mean_and_standard_deviation():

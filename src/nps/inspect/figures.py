@@ -160,7 +160,7 @@ def means_over(
                 axis.errorbar(
                     list(points), means, bars, None, "o-", c=colour, capsize=3, label=line
                 )
-            axis.set_xticks(list(points))
+            axis.set_xticks(list(points)[:: 1 + len(points) // 11])  # ten numbers at most
         axis.set_title(name)
         axis.set_xlabel(x)
         axis.grid(alpha=0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +14,21 @@ from nps.experiments.world_models.report import STEPS, percent
 from nps.inspect import figures
 from nps.inspect.report import Block, Figure, Report, Table
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from numpy import ndarray
+
 STAGES = {
     "Paper's world": {1: "blocks-nps", **{k: f"blocks-nps-{k}" for k in (2, 3, 5)}},
     "Fixed palette": {1: "blocks-fixed-nps", **{k: f"blocks-fixed-nps-{k}" for k in (2, 3, 5)}},
 }
 """NPS with 1, 2, 3 and 5 stages, as in the paper's comparison."""
+LEARNING = {
+    "NPS": "blocks-fixed-nps",
+    "GNN": "blocks-fixed-gnn",
+    "GNN, factored actions": "blocks-fixed-gnn-factored",
+}
+"""Who learns early, and who learns more? Where blocks look alike, so that both learn."""
 LABELS = {
     "shapes-gnn": "2D shapes: C-SWM",
     "blocks-nps": "NPS (paper's setting)",
@@ -49,7 +60,7 @@ def write_report(folder: Path) -> Report:
     report = Report("World models of blocks")
     report.add(*changes.told(results.values()))
     report.add(summary_table(results), moves_table(results))
-    report.add(*can_be_fooled(results), *stages(results))
+    report.add(*can_be_fooled(results), *stages(results), *learning(results))
     report.add(*provenance(results.values()))
     return report
 
@@ -181,3 +192,31 @@ def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
     }
     caption = "H@1 by stages of rules: mean over seeds, with their standard deviation"
     return Figure("stages", figures.means_over(panels, "stages", "H@1, %", floor), caption)
+
+
+def learning(results: Results) -> list[Block]:
+    """The loss on validation episodes over training."""
+    lines = {
+        line: losses
+        for line, name in LEARNING.items()
+        if name in results and (losses := validation_losses(results[name]))
+    }
+    if len(lines) < 2 or not figures.available():
+        return []
+    caption = "Loss on validation episodes: mean over seeds, with their standard deviation"
+    drawn = figures.means_over({"Fixed palette": lines}, "epoch", "loss")
+    return [Figure("learning", drawn, caption)]
+
+
+def validation_losses(runs: list[Result]) -> dict[int, Float[ndarray, "S"]]:
+    """epoch -> the losses of the seeds, in epochs in which all were validated."""
+    curves = [
+        {
+            row["epoch"]: row["validation"]["loss"]
+            for row in run.run.metrics()
+            if "validation" in row
+        }
+        for run in runs
+    ]
+    shared = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
+    return {epoch: np.array([curve[epoch] for curve in curves]) for epoch in shared}
