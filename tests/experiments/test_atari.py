@@ -253,6 +253,8 @@ def test_the_figure_has_the_games_and_the_mean_of_what_all_of_them_have(tmp_path
     assert set(panels["Mean of 2"]) == {"NPS", "copy the input"}
     assert panels["Mean of 2"]["NPS"][10].tolist() == pytest.approx([30])
     assert set(panels["Q*bert"]["copy the input"]) == {1}
+    fewer = {"NPS": {1: np.array([10.0])}, "GNN": {1: np.array([1.0])}}
+    assert reports.mean_panel([panels["Pong"], fewer])["NPS"] == {1: pytest.approx([22.5])}
 
 
 def test_a_run_of_another_experiment_is_named(tmp_path):

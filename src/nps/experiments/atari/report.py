@@ -7,7 +7,7 @@ pixels, and a transition that leaves a model's slots as they are.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,8 @@ PAPER = {
 
 COPY = "copy the input"
 Games = dict[str, dict[str, list[Result]]]
+Panel = dict[str, dict[int, np.ndarray]]
+"""line -> steps -> H@1 of the seeds"""
 
 
 def write_report(folder: Path) -> Report:
@@ -131,20 +133,26 @@ def ranking_figure(games: Games) -> list[Block]:
         for game, presets in games.items()
     }
     if len(games) > 1:
-        first, *others = panels.values()
-        panels[f"Mean of {len(games)}"] = {
-            line: {
-                step: np.mean([[panel[line][step].mean()] for panel in (first, *others)], axis=0)
-                for step in steps
-            }
-            for line, steps in first.items()
-            if all(line in panel for panel in others)
-        }
+        panels[f"Mean of {len(games)}"] = mean_panel(list(panels.values()))
     caption = (
         "H@1 after 1, 5 and 10 steps: mean over seeds, with their standard deviation. Dashed: the "
         "first observation as the prediction, in pixels."
     )
     return [Figure("ranking", figures.means_over(panels, "steps", "H@1, %", COPY), caption)]
+
+
+def mean_panel(panels: Sequence[Panel]) -> Panel:
+    """The mean over games of each line and step that all of them have."""
+    first = panels[0]
+    return {
+        line: {
+            step: np.mean([[panel[line][step].mean()] for panel in panels], axis=0)
+            for step in first[line]
+            if all(step in panel[line] for panel in panels)
+        }
+        for line in first
+        if all(line in panel for panel in panels)
+    }
 
 
 def over_steps(runs: list[Result], who: str = "") -> dict[int, Float[ndarray, "S"]]:
