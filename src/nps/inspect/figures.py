@@ -144,7 +144,7 @@ def means_over(
 
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.8), layout="constrained")
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
     shown: dict[str, Any] = {}
     # A line has its colour in every panel, though not every panel has every line.
@@ -170,7 +170,7 @@ def means_over(
         axis.set_axis_off()
     for axis in axes[:, 0]:
         axis.set_ylabel(y)
-    figure.legend(shown.values(), shown, loc="outside lower center", ncols=3, fontsize=8)
+    figure.legend(shown.values(), shown, loc="outside lower center", ncols=columns, fontsize=8)
     return png(figure)
 
 
