@@ -43,6 +43,7 @@ from nps.worlds.atari_games import GAMES
 PRESETS = {
     "blocks-nps": (5, "bf16"),
     "blocks-gnn": (5, "bf16"),
+    "blocks-fixed-nps": (5, "tf32"),
     "blocks-slots-nps": (1, "bf16"),
     "atari-nps": (20, "bf16"),
     "atari-gnn": (20, "bf16"),
