@@ -81,7 +81,7 @@ def kernels_take(module, monkeypatch):
     monkeypatch.setattr(module.kernels, "possible", lambda _: True)
 
     def taken(*shape, dtype=torch.bfloat16):
-        return module._has_kernels(torch.empty(*shape, dtype=dtype, device="meta"))
+        return module.supported(torch.empty(*shape, dtype=dtype, device="meta"))
 
     return taken
 
@@ -101,7 +101,7 @@ def assert_taken_and_close(models, of: tuple[int, ...], *modules):
             y = stack.each(lambda model, one: model(one), x)
         found.append([y, stack.gradient(y.sin().flatten(1).sum(1))])
     assert {module for module, _ in offers} == set(modules)
-    assert all(module._has_kernels(tensor) for module, tensor in offers)
+    assert all(module.supported(tensor) for module, tensor in offers)
     for a, b in zip(*found, strict=True):
         assert a.dtype == b.dtype
         assert (a.double() - b.double()).norm() / b.double().norm() < 0.02

@@ -1,4 +1,4 @@
-"""Triton's own interpreter runs kernels on a CPU, in a process that begins with it."""
+"""Run kernels on a CPU by Triton's interpreter, force them on or off, and watch them chosen."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def interpreted(program: str) -> str:
-    """What the program prints; it must end well."""
+    """Run a program in a new process with Triton's interpreter; its output."""
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "TRITON_INTERPRET": "1"},
@@ -24,23 +24,23 @@ def interpreted(program: str) -> str:
 
 
 def kernels(module: ModuleType, wanted: bool = True):
-    """Within it, the module's kernels are taken, or not, whatever it is given."""
-    return mock.patch.object(module, "_has_kernels", return_value=wanted)
+    """Use the kernels of an operation, or its plain twin, whatever the input."""
+    return mock.patch.object(module, "supported", return_value=wanted)
 
 
 @contextmanager
 def asked(*modules: ModuleType) -> Iterator[list[tuple[ModuleType, Tensor]]]:
-    """What the modules' kernels are offered within it, and by which module; they decide as ever."""
+    """The tensors that these operations decide about, in order; they decide as usual."""
     offers: list[tuple[ModuleType, Tensor]] = []
 
     def spy(module: ModuleType):
-        decide = module._has_kernels
+        decide = module.supported
 
         def note(x: Tensor) -> bool:
             offers.append((module, x))
             return decide(x)
 
-        return mock.patch.object(module, "_has_kernels", note)
+        return mock.patch.object(module, "supported", note)
 
     with ExitStack() as spies:
         for module in modules:

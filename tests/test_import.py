@@ -33,15 +33,15 @@ def test_public_names_exist():
 
 
 # Who may import whom; a package may always import itself and these.
-EVERYONE = {"capture", "errors", "files", "kernels", "seeds", "version"}
+EVERYONE = {"capture", "errors", "files", "kernels", "networks", "version"}
 BELOW = {
     "rules": set(),
     "metrics": set(),
     "worlds": set(),
-    "networks": set(),
-    "perception": {"networks"},
-    "interactions": {"rules", "networks"},
-    "models": {"rules", "networks", "interactions", "perception"},
+    "kernels": set(),
+    "perception": set(),
+    "interactions": {"rules"},
+    "models": {"rules", "interactions", "perception"},
     "inspect": {"rules", "metrics"},
     "training": {"rules"},
     "experiments": {

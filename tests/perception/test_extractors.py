@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nps.perception.extractors import Conv, ObjectEncoder
+from nps.perception.conv import XavierConv
+from nps.perception.extractors import ObjectEncoder
 from nps.training.stack import Stack
 
 KINDS = {"small": 5, "medium": 10, "large": 50}
@@ -98,7 +99,7 @@ def test_contrast_waits_for_the_first_phase_of_a_training():
 def test_convolutions_are_torch_s(kernel, stride, padding):
     image = numbers(2, 3, 20, 20)
     for bias in (True, False):
-        conv = Conv(3, 4, kernel, stride=stride, padding=padding, bias=bias)
+        conv = XavierConv(3, 4, kernel, stride=stride, padding=padding, bias=bias)
         if bias:
             torch.nn.init.normal_(conv.bias)
         expected = F.conv2d(image, conv.weight, conv.bias, stride, padding)

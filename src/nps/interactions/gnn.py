@@ -1,8 +1,9 @@
 """The graph neural network that NPS replaces in world models: the transition of C-SWM.
 
-Every slot hears from every other one. Kipf et al., "Contrastive Learning of Structured World
-Models" (2020), is the baseline of the paper's sections on world models (blocks, Atari). Dense:
-M·(M-1) edges, each through an MLP of width 512, where a stage of NPS runs one rule on one pair.
+Every slot receives a message from every other one. Kipf et al., "Contrastive Learning of Structured
+World Models" (2020), is the baseline of the paper's sections on world models (blocks, Atari). It is
+dense: M·(M-1) edges, each through an MLP of width 512, where a stage of NPS runs one rule on one
+pair.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nps.interactions.check import check_slots
-from nps.interactions.messages import pairs, without_diagonal
+from nps.kernels.edges import edge_inputs, without_diagonal
 from nps.networks import NormalisedMLP, linear
 from nps.rules.check import require_finite, require_int, require_type
 
@@ -29,16 +30,16 @@ class GNN(nn.Module):
         e_{ij} &= f_{edge}([V_i, V_j]), \qquad i \neq j \\
         V_i &\leftarrow V_i + f_{node}([V_i, a_i, \textstyle\sum_j e_{ij}])
 
-    Both networks are Linear, ReLU, Linear, LayerNorm, ReLU, Linear. Their first and last layers are
-    linear on either side of the edges, so they can be moved off them: W [V_i, V_j] is a sum of two
-    products on slots, and a sum of messages W h_ij + b is one product with the sum of h_ij. Only
-    the middle layer is left on the edges: the same function up to rounding, in half the time.
+    Both networks are Linear, ReLU, Linear, LayerNorm, ReLU, Linear. The first and last layers of
+    the edges' network need not be computed for every edge: W [V_i, V_j] is a sum of two products on
+    slots, and a sum of messages W h_ij + b is one product with the sum of h_ij. Only the middle
+    layer remains on the edges: the same function up to rounding, in half the time.
 
     Args:
         slot_dim: D, size of a slot.
         hidden_dim: width of both networks and size of a message (C-SWM: 512).
         action_dim: A, size of the action given to each slot; 0 without actions.
-        lean: keep the outer layers off the edges; False computes them as C-SWM writes them.
+        lean: compute the outer layers on slots; False computes them on edges, as C-SWM does.
 
     Shapes: slots (..., M, D), action (..., M, A) -> (..., M, D).
     """
@@ -69,21 +70,21 @@ class GNN(nn.Module):
         check_slots(slots, self.slot_dim)
         self._check_action(action, slots)
         messages = self._lean_messages(slots) if self.lean else self._messages(slots)
-        seen = [slots, messages] if action is None else [slots, action, messages]
-        change: Tensor = self.node(torch.cat([x.to(messages.dtype) for x in seen], -1))
+        inputs = [slots, messages] if action is None else [slots, action, messages]
+        change: Tensor = self.node(torch.cat([x.to(messages.dtype) for x in inputs], -1))
         return slots + change
 
     def _messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
-        both = torch.broadcast_tensors(slots.unsqueeze(-2), slots.unsqueeze(-3))
-        messages: Tensor = self.edge(without_diagonal(torch.cat(both, -1))).sum(-2)
+        pairs = torch.broadcast_tensors(slots.unsqueeze(-2), slots.unsqueeze(-3))
+        messages: Tensor = self.edge(without_diagonal(torch.cat(pairs, -1))).sum(-2)
         return messages
 
     def _lean_messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
-        layers: Any = self.edge  # a Sequential does not tell what it holds
+        layers: Any = self.edge  # the type of a Sequential does not say what its layers are
         first, _, middle, _, _, last = layers
-        own, other = first.weight.split(self.slot_dim, -1)
-        edges = pairs(linear(slots, own, first.bias), F.linear(slots, other))
-        hidden = self.edge.total(middle(edges))
+        of_receiver, of_sender = first.weight.split(self.slot_dim, -1)
+        receiver, sender = linear(slots, of_receiver, first.bias), F.linear(slots, of_sender)
+        hidden = self.edge.norm_relu_sum(middle(edge_inputs(receiver, sender)))
         return linear(hidden, last.weight, (slots.shape[-2] - 1) * last.bias)
 
     def _check_action(self, action: Tensor | None, slots: Tensor) -> None:

@@ -1,1 +1,1 @@
-"""Step 1: from images to slots, and the decoders back."""
+"""Images to slots (step 1 of the paper's algorithms), and back."""

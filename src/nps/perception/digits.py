@@ -1,9 +1,9 @@
 """Digits to a slot and back (appendix, table "convolutional encoder and decoder").
 
-The table leaves out what the published program has: layer normalisation without parameters after
-every layer, a sigmoid where the decoder begins, and replicated borders before its convolutions. The
-last layer is a sigmoid there (the table says ReLU), as the binary cross-entropy needs it; it is
-part of the loss here, which is more exact.
+The table omits parts of the published program: layer normalisation without parameters after every
+layer, a sigmoid at the start of the decoder, and replicated borders before its convolutions. The
+last layer is a sigmoid there (the table says ReLU), as the binary cross-entropy requires; here it
+is part of the loss, which is more accurate.
 """
 
 from __future__ import annotations
@@ -15,28 +15,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nps.perception.convolution import convolve
-from nps.perception.enlarge import EnlargeConv
+from nps.kernels.enlarge import EnlargeConv
+from nps.perception.conv import Conv
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 SIZE = 64
-"""Pixels of an image's side."""
+"""Side of an image in pixels."""
 
 
-def normalised(x: Float[Tensor, "B *rest"]) -> Float[Tensor, "B *rest"]:
+def normalise(x: Float[Tensor, "B *rest"]) -> Float[Tensor, "B *rest"]:
     """Layer normalisation of each example as a whole, without parameters."""
-    with torch.autocast(x.device.type, enabled=False):  # sums are in float32 all the same
+    with torch.autocast(x.device.type, enabled=False):  # its sums are in float32 anyway
         return F.layer_norm(x, x.shape[1:])
-
-
-class Conv(nn.Conv2d):
-    """torch's convolution with the channels last."""
-
-    def forward(self, image: Float[Tensor, "B H H C"]) -> Float[Tensor, "B H2 H2 out"]:
-        assert self.bias is not None
-        return convolve(image, self.weight[None, None], self.bias, stride=self.stride[0])
 
 
 class DigitEncoder(nn.Module):
@@ -56,8 +48,8 @@ class DigitEncoder(nn.Module):
     def forward(self, image: Float[Tensor, "B 64 64"]) -> Float[Tensor, "B D"]:
         x = image.unsqueeze(-1)
         for convolution in self.convolutions:
-            x = normalised(F.elu(convolution(x)))
-        return normalised(F.elu(self.linear(x.flatten(1))))
+            x = normalise(F.elu(convolution(x)))
+        return normalise(F.elu(self.linear(x.flatten(1))))
 
 
 class DigitDecoder(nn.Module):
@@ -73,9 +65,9 @@ class DigitDecoder(nn.Module):
         self.last = EnlargeConv(16, 1, 3, 0)
 
     def forward(self, slot: Float[Tensor, "B D"]) -> Float[Tensor, "B 64 64"]:
-        x = normalised(self.linear(normalised(slot.sigmoid())).relu())
+        x = normalise(self.linear(normalise(slot.sigmoid())).relu())
         x = x.unflatten(1, (8, 8, 64))
         for layer in self.inner:
-            x = normalised(layer(x).relu())
+            x = normalise(layer(x).relu())
         logits: Tensor = self.last(x).squeeze(-1)
         return logits

@@ -1,13 +1,13 @@
-"""C-SWM's way from an image to slots: a convolutional extractor and a shared encoder.
+"""C-SWM's encoder from an image to slots: a convolutional extractor and a shared MLP.
 
-The extractor gives a map in [0, 1] for each slot, the encoder makes a slot of a map. Kipf et al.,
+The extractor yields a map in [0, 1] for each slot, the MLP turns a map into a slot. Kipf et al.,
 "Contrastive Learning of Structured World Models" (2020), is the model of the paper's section 4.3,
-where NPS takes the place of its GNN.
+where NPS replaces its GNN.
 
-Batch normalisation is C-SWM's, as torch's: a training step normalises with the statistics of
-its batch and moves running ones along, evaluation uses these. They are buffers, one set a seed in a
-stack, changed in place by a captured step like the weights, and saved with them. With several
-processes each normalises its share of the batch, and the first one's statistics are saved.
+Batch normalisation is C-SWM's, and torch's: a training step normalises with the statistics of its
+batch and updates running ones, which evaluation uses. These are buffers, one set for each seed of a
+stack, updated in place by a captured step like the weights, and saved with them. With several
+processes each normalises its share of the batch, and those of the first process are saved.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from nps.kernels.batch_norm import batch_norm
+from nps.kernels.readout import readout
 from nps.networks import NormalisedMLP
-from nps.perception import cudnn, readout
-from nps.perception.convolution import convolve, numbers
-from nps.perception.normalise import normalise
+from nps.perception.conv import XavierConv
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -29,41 +28,21 @@ if TYPE_CHECKING:
 Extractor = Literal["small", "medium", "large"]
 Maps = Literal["sigmoid", "contrast"]
 SHRINKS = {"small": 10, "medium": 5, "large": 1}
-"""How much smaller a map is than the image."""
+"""The side of the image over the side of a map."""
 RELU, LEAKY = 0.0, 0.01
-"""Slopes of the activations below zero."""
+"""Slope of the activation below zero."""
 MOMENTUM = 0.1
-"""How far a batch's statistics move the running ones."""
-
-
-class Conv(nn.Conv2d):
-    """torch's convolution with the channels last, initialised as C-SWM does; bytes are numbers."""
-
-    def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-    def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B H2 H2 out"]:
-        around = int(self.padding[0])
-        same = 2 * around + 1 == self.kernel_size[0] and self.stride[0] == 1
-        if same and self.bias is None and cudnn.suits(image, self.weight):
-            return cudnn.convolve(image, self.weight)
-        image = numbers(image)
-        bias = self.weight.new_zeros(self.out_channels) if self.bias is None else self.bias
-        if around:  # with zeros, where `convolve` would replicate the border
-            image = F.pad(image, (0, 0, around, around, around, around))
-        return convolve(image, self.weight[None, None], bias, stride=self.stride[0])
+"""Share of a batch's statistics in the new running ones."""
 
 
 class Norm(nn.Module):
-    """Batch normalisation with the channels last, and the activation after it.
+    """Batch normalisation with channels last, and the activation after it.
 
-    What it keeps, and how, is as in torch's `BatchNorm2d`.
+    Parameters and buffers are those of `nn.BatchNorm2d`.
 
     Args:
         channels: C.
-        slope: of the activation below zero: 0 is ReLU.
+        slope: of the activation below zero: 0 for ReLU.
     """
 
     running_mean: Tensor
@@ -81,14 +60,16 @@ class Norm(nn.Module):
 
     def forward(self, image: Float[Tensor, "B H W C"]) -> Float[Tensor, "B H W C"]:
         given = None if self.training else (self.running_mean, self.running_var)
-        result, mean, variance = normalise(image, self.weight, self.bias, given, slope=self.slope)
+        result, mean, variance = batch_norm(image, self.weight, self.bias, given, slope=self.slope)
         if self.training:
-            self.follow(mean, variance, image.shape[:-1].numel())
+            self.update_running(mean, variance, image.shape[:-1].numel())
         return result
 
     @torch.no_grad()
-    def follow(self, mean: Float[Tensor, "C"], variance: Float[Tensor, "C"], count: int) -> None:
-        """Move the running statistics towards a batch's, of `count` numbers a channel."""
+    def update_running(
+        self, mean: Float[Tensor, "C"], variance: Float[Tensor, "C"], count: int
+    ) -> None:
+        """Move the running statistics towards those of a batch, of `count` numbers a channel."""
         self.running_mean.mul_(1 - self.momentum).add_(mean, alpha=self.momentum)
         unbiased = self.momentum * count / (count - 1)
         self.running_var.mul_(1 - self.momentum).add_(variance, alpha=unbiased)
@@ -99,18 +80,18 @@ class Norm(nn.Module):
 
 
 class Medium(nn.Sequential):
-    """C-SWM's medium extractor: its layers, of which large ones in training are taken as one."""
+    """C-SWM's medium extractor, in training with its norm and last convolution as one function."""
 
     def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B h h M"]:
         first, norm, _, second, sigmoid = self
         x: Tensor = first(image)
         assert isinstance(norm, Norm)
-        assert isinstance(second, Conv)
+        assert isinstance(second, XavierConv)
         assert second.bias is not None
-        if norm.training and readout.suits(x, second.weight):
-            weights = norm.weight, norm.bias, second.weight, second.bias
-            scores, mean, variance = readout.read_out(x, *weights, slope=norm.slope)
-            norm.follow(mean, variance, x.shape[:-1].numel())
+        if norm.training:
+            parameters = norm.weight, norm.bias, second.weight, second.bias
+            scores, mean, variance = readout(x, *parameters, slope=norm.slope)
+            norm.update_running(mean, variance, x.shape[:-1].numel())
         else:
             scores = second(norm(x))
         maps: Tensor = sigmoid(scores)
@@ -118,39 +99,39 @@ class Medium(nn.Sequential):
 
 
 def extractor(kind: Extractor, channels: int, slots: int, width: int) -> nn.Sequential:
-    """The layers from an image to the maps of all slots, channels last."""
+    """The layers from an image to the maps of all slots, with channels last."""
     if kind == "small":  # 2D shapes
-        layers = normalised(channels, width, 10, RELU, stride=10)
-        return nn.Sequential(*layers, Conv(width, slots, 1), nn.Sigmoid())
+        layers = conv_and_norm(channels, width, 10, RELU, stride=10)
+        return nn.Sequential(*layers, XavierConv(width, slots, 1), nn.Sigmoid())
     if kind == "medium":  # Atari, three bodies, and Ke et al.'s blocks
-        layers = normalised(channels, width, 9, LEAKY, padding=4)
-        return Medium(*layers, Conv(width, slots, 5, stride=5), nn.Sigmoid())
+        layers = conv_and_norm(channels, width, 9, LEAKY, padding=4)
+        return Medium(*layers, XavierConv(width, slots, 5, stride=5), nn.Sigmoid())
     layers = []  # large: 3D cubes
     for size_in in (channels, width, width):
-        layers += normalised(size_in, width, 3, RELU, padding=1)
-    return nn.Sequential(*layers, Conv(width, slots, 3, padding=1), nn.Sigmoid())
+        layers += conv_and_norm(size_in, width, 3, RELU, padding=1)
+    return nn.Sequential(*layers, XavierConv(width, slots, 3, padding=1), nn.Sigmoid())
 
 
 def contrast(maps: Float[Tensor, "B h w M"]) -> Float[Tensor, "B h w M"]:
-    """How much each place differs from the mean of its map.
+    """The distance of each place from the mean of its map.
 
-    A map may show its object light on dark or dark on light, whichever its first weights were
-    nearer to. The shared encoder then gives two slots at the same place different numbers, and no
-    rule can compare them: is that one beside me?
+    A map may show its object light on dark or dark on light, depending on its initial weights. The
+    shared encoder then gives two slots at the same place different numbers, and no rule can
+    compare them to find out whether they are neighbours.
     """
     return (maps - maps.mean((1, 2), keepdim=True)).abs()
 
 
-def normalised(
+def conv_and_norm(
     size_in: int, size_out: int, kernel: int, slope: float, **options: int
 ) -> list[nn.Module]:
-    """A convolution, without the bias that C-SWM has, batch normalisation and its activation.
+    """A convolution, batch normalisation and its activation.
 
-    The mean that is taken off takes any bias with it: its gradient is rounding alone, of which Adam
-    makes steps as large as any other's.
+    The convolution lacks the bias that C-SWM gives it: the normalisation subtracts it again. Its
+    gradient is only rounding, which Adam would scale up to steps of full size.
     """
-    conv = Conv(size_in, size_out, kernel, bias=False, **options)  # type: ignore[arg-type]
-    # The third stands where the activation had: saved weights are named by their layer's number.
+    conv = XavierConv(size_in, size_out, kernel, bias=False, **options)  # type: ignore[arg-type]
+    # A placeholder for the activation, which Norm includes: saved weights are named by position.
     return [conv, Norm(size_out, slope), nn.Identity()]
 
 
@@ -165,14 +146,14 @@ class ObjectEncoder(nn.Module):
         size: side of the images in pixels.
         hidden_dim: width of the encoder (C-SWM: 512).
         width: channels of the extractor (C-SWM: a sixteenth of the encoder's width).
-        maps: what the encoder is shown: the maps (C-SWM), or their `contrast`.
+        maps: input of the encoder: the maps themselves (C-SWM), or their `contrast`.
 
-    Shapes: images (B, size, size, C), bytes or numbers from 0 to 1 -> (B, M, D).
+    Shapes: images (B, size, size, C), as bytes or as numbers from 0 to 1 -> (B, M, D).
     """
 
     plain = False
-    """In training, the maps as they are, with or without contrast: a first phase, if a task wants
-    one. Light and dark tell two objects of one map apart, until it shows one alone."""
+    """If True, training uses the maps without contrast: a first phase that a task may have. Light
+    and dark distinguish two objects in one map, until it shows only one."""
 
     def __init__(
         self,
@@ -199,7 +180,7 @@ class ObjectEncoder(nn.Module):
         self.encoder = NormalisedMLP(places, hidden_dim, slot_dim)
 
     def maps(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M h w"]:
-        """What each slot's encoder is shown."""
+        """The input of each slot's encoder."""
         expected = (self.size, self.size, self.channels)
         if images.dim() != 4 or tuple(images.shape[1:]) != expected:
             sizes = ", ".join(map(str, expected))
@@ -211,7 +192,7 @@ class ObjectEncoder(nn.Module):
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
         maps = self.maps(images)
-        # Rows in one piece: in a stack of seeds, a product for each image would be made of them.
+        # One matrix: as a batch of matrices, a stack of seeds would multiply them image by image.
         rows: Tensor = self.encoder(maps.flatten(2).flatten(0, 1))
         slots: Tensor = rows.unflatten(0, maps.shape[:2])
         return slots

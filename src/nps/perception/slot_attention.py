@@ -1,8 +1,8 @@
-"""Slot attention: a set of features to M slots that compete for them.
+"""Slot attention: from a set of features to M slots that compete for them.
 
 Locatello et al., "Object-Centric Learning with Slot Attention" (2020), the object encoder of the
 paper's world models (appendix, "Physics Environment": V = Slot Attention(x)). The paper also calls
-it top-down attention: slots ask, features answer.
+it top-down attention: slots query, features answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nps.perception.attend import attend, compete, exact, normalise
+from nps.kernels.attention import at_least_float32, attend, compete
+from nps.kernels.feature_norm import normalise_features
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -22,7 +23,7 @@ Start = Literal["learned", "sampled"]
 
 
 class SlotAttention(nn.Module):
-    r"""Slots that ask the features again and again:
+    r"""Slots that query the features iteratively, and compete for them:
 
     .. math::
         q_m &= W^q\, \mathrm{LN}(V_m) / \sqrt D, \qquad
@@ -31,23 +32,24 @@ class SlotAttention(nn.Module):
         V_m &\leftarrow \mathrm{GRU}(u_m, V_m), \qquad
         V_m \leftarrow V_m + \mathrm{MLP}(\mathrm{LN}(V_m))
 
-    **Where slots start** decides which slot gets which object. As published, all starts are drawn
-    from one Gaussian (`start="sampled"`): slots are then a set, in another order for every image
-    and every draw. A contrastive world model compares the slots of two images one by one, in loss
-    and metric, and a per-slot selection of rules counts them: their order must agree. With
-    `start="learned"` every slot has a start of its own, a parameter: the same image always gives
-    the same slots, and slot m can learn to look for the same object everywhere.
+    **The initial slots** decide which slot gets which object. As published, all are drawn from one
+    Gaussian (`start="sampled"`): slots are then a set, in a different order for every image and
+    every draw. A contrastive world model compares the slots of two images one by one, in loss and
+    metric, and per-slot selection of rules numbers them: their order must agree. With
+    `start="learned"` every slot starts from a parameter of its own: the same image always gives the
+    same slots, and slot m can learn to look for the same object in every image.
 
     Slots, queries, softmax and the GRU are in float32 at least, under autocast too; products over
-    all features are in the features' own type.
+    all features are in the features' own type. Keys and values are never made
+    (`nps.kernels.attention` says why).
 
     Args:
         slots: M, number of slots.
         slot_dim: D, size of a slot.
         feature_dim: F, size of a feature; by default that of a slot.
-        iterations: how often slots ask.
+        iterations: rounds of attention.
         hidden_dim: hidden units of the MLP.
-        start: "learned", a vector a slot; "sampled", one learned mean and spread for all.
+        start: "learned", a vector for each slot; "sampled", one learned Gaussian for all.
 
     Shapes: features (B, n, F) -> (B, M, D); with attention also (B, M, n), which sums to 1 over M.
     """
@@ -72,12 +74,12 @@ class SlotAttention(nn.Module):
             raise ValueError(f"start: got {start!r}, expected one of learned, sampled")
         self.slots, self.slot_dim, self.feature_dim = slots, slot_dim, feature_dim
         self.iterations = iterations
-        # As far apart as published starts are at first: a spread of about 1.
+        # A spread of about 1, as published starts have before training.
         self.start = nn.Parameter(torch.randn(slots, slot_dim)) if start == "learned" else None
         self.sampled = Gaussian(slot_dim) if start == "sampled" else None
         self.norm_features = nn.LayerNorm(feature_dim)
-        # A shift, which the published one has, would be the same for all slots' queries and cancel:
-        # its gradient is rounding alone, of which Adam makes steps as large as any other's.
+        # Without the published bias: it shifts the queries of all slots alike and cancels in the
+        # softmax. Its gradient is only rounding, which Adam would scale up to steps of full size.
         self.norm_slots = nn.LayerNorm(slot_dim, bias=False)
         self.norm_mlp = nn.LayerNorm(slot_dim)
         self.query = nn.Linear(slot_dim, slot_dim, bias=False)
@@ -97,30 +99,31 @@ class SlotAttention(nn.Module):
     ) -> Float[Tensor, "B M D"] | tuple[Float[Tensor, "B M D"], Float[Tensor, "B M n"]]:
         """
         Args:
-            features: what there is to see.
-            noise: normal numbers for sampled starts; drawn if there are none.
-            return_attention: also what each slot got of each feature when it asked last.
+            features: of each pixel.
+            noise: normal numbers for sampled starts; drawn if not given.
+            return_attention: return also the share of each feature that each slot got last.
         """
         if features.dim() != 3 or features.shape[-1] != self.feature_dim:
             shape = tuple(features.shape)
             raise ValueError(f"features: got shape {shape}, expected (B, n, {self.feature_dim})")
         with torch.autocast(features.device.type, enabled=False):
-            x = normalise(features)
-            slots = self._starts(len(x), noise)
-            key, value = (after(self.norm_features, layer) for layer in (self.key, self.value))
+            x = normalise_features(features)
+            slots = self._initial_slots(len(x), noise)
+            key, value = (fold_norm(self.norm_features, layer) for layer in (self.key, self.value))
             for _ in range(self.iterations):
                 query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
-                asked = query @ key.weight, query @ key.bias
-                update = F.linear(attend(x, *asked), value.weight, value.bias)
+                # Scores query · key(x) as (query W) · x + query · b, so that no keys are made.
+                scoring = query @ key.weight, query @ key.bias
+                update = F.linear(attend(x, *scoring), value.weight, value.bias)
                 slots = self.gru(update, slots)
                 slots = slots + self.mlp(self.norm_mlp(slots))
             if return_attention:
-                return slots, compete(x, *asked).transpose(-1, -2)
+                return slots, compete(x, *scoring).transpose(-1, -2)
         return slots
 
-    def _starts(self, batch: int, noise: Tensor | None) -> Float[Tensor, "B M D"]:
+    def _initial_slots(self, batch: int, noise: Tensor | None) -> Float[Tensor, "B M D"]:
         if self.start is not None:
-            return exact(self.start).expand(batch, -1, -1)
+            return at_least_float32(self.start).expand(batch, -1, -1)
         assert self.sampled is not None
         if noise is None:
             noise = torch.randn(batch, self.slots, self.slot_dim, device=self.sampled.mean.device)
@@ -129,7 +132,7 @@ class SlotAttention(nn.Module):
 
 
 class Gaussian(nn.Module):
-    """One learned mean and spread of each number of a slot, for all slots."""
+    """A learned Gaussian that all slots start from: mean and log standard deviation."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -142,29 +145,30 @@ class Gaussian(nn.Module):
 
 
 class GRU(nn.GRUCell):
-    """torch's GRU cell in operations that vmap can batch; torch's own it cannot."""
+    """nn.GRUCell in operations that vmap can batch, which it cannot do with torch's own."""
 
     def forward(  # type: ignore[override]
         self, update: Float[Tensor, "*batch F"], state: Float[Tensor, "*batch D"]
     ) -> Float[Tensor, "*batch D"]:
-        came = F.linear(update, self.weight_ih, self.bias_ih).chunk(3, -1)
-        held = F.linear(state, self.weight_hh, self.bias_hh).chunk(3, -1)
-        reset, keep = (a + b for a, b in zip(came[:2], held[:2], strict=True))
-        new = (came[2] + reset.sigmoid() * held[2]).tanh()
+        new_input = F.linear(update, self.weight_ih, self.bias_ih).chunk(3, -1)
+        from_state = F.linear(state, self.weight_hh, self.bias_hh).chunk(3, -1)
+        reset, keep = (a + b for a, b in zip(new_input[:2], from_state[:2], strict=True))
+        new = (new_input[2] + reset.sigmoid() * from_state[2]).tanh()
         return torch.lerp(new, state, keep.sigmoid())
 
 
 class Affine(NamedTuple):
-    """A linear layer's numbers."""
+    """The parameters of a linear layer."""
 
     weight: Float[Tensor, "out F"]
     bias: Float[Tensor, "out"]
 
 
-def after(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
-    """A linear layer that takes the scale and shift of the normalisation before it.
+def fold_norm(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
+    """A linear layer that includes the scale and shift of the normalisation before it.
 
-    The normalisation of all pixels then has no parameters, whose gradients would be sums over them.
+    The normalisation of all pixels then has no parameters, whose gradients would be sums over all
+    of them.
     """
     weight, bias = linear.weight * norm.weight, linear.weight @ norm.bias
     return Affine(weight, bias if linear.bias is None else bias + linear.bias)

@@ -1,10 +1,10 @@
-"""The paper's way from an image to slots: four convolutions and slot attention.
+"""The paper's encoder from an image to slots: four convolutions and slot attention.
 
 Appendix, "Physics Environment": "a 4-layered convolutional encoder which preserves the spatial
 dimensions of the image and encodes each pixel into 64 channels", then slot attention to M slots of
 64. What the text leaves open is as in Slot Attention (Locatello et al. 2020): ReLU, a position
-embedding, a normalisation and an MLP for each pixel. The size of the kernels is in neither text nor
-code: 3 × 3 here, with which the paper's hour on a V100 agrees.
+embedding, a normalisation and an MLP for each pixel. Neither text nor code gives the size of the
+kernels: 3 × 3 here, which agrees with the paper's hour of training on a V100.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from nps.kernels.feature_norm import normalise_features
 from nps.networks import Linear, linear
-from nps.perception import cudnn, extractors
-from nps.perception.attend import normalise
-from nps.perception.convolution import numbers
-from nps.perception.slot_attention import SlotAttention, Start, after
+from nps.perception.conv import ConvReLU
+from nps.perception.slot_attention import SlotAttention, Start, fold_norm
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -28,25 +26,8 @@ KERNEL = 3
 LAYERS = 4
 
 
-class Conv(extractors.Conv):
-    """A convolution that keeps the image's size, and ReLU."""
-
-    def __init__(self, size_in: int, size_out: int) -> None:
-        super().__init__(size_in, size_out, KERNEL, padding=KERNEL // 2)
-
-    def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B H H out"]:
-        if cudnn.suits(image, self.weight):
-            return cudnn.convolve(image, self.weight, self.bias)
-        if torch._C._functorch.is_functorch_wrapped_tensor(self.weight):  # a stack of seeds
-            return super().forward(image).relu()
-        # Channels that are last stay so: the permuted view is what cuDNN calls channels_last.
-        image = numbers(image)
-        x = F.conv2d(image.permute(0, 3, 1, 2), self.weight, self.bias, padding=KERNEL // 2)
-        return x.relu().permute(0, 2, 3, 1)
-
-
-class Place(nn.Module):
-    """Where a pixel is: a linear map of its distances from the four borders.
+class Position(nn.Module):
+    """The position embedding: a linear map of a pixel's distances from the four borders.
 
     Shapes: -> (size * size, width).
     """
@@ -63,8 +44,8 @@ class Place(nn.Module):
 
     def forward(self) -> Float[Tensor, "n width"]:
         with torch.autocast(self.grid.device.type, enabled=False):
-            place: Tensor = self.linear(self.grid)
-        return place
+            position: Tensor = self.linear(self.grid)
+        return position
 
 
 class SlotEncoder(nn.Module):
@@ -78,9 +59,9 @@ class SlotEncoder(nn.Module):
         width: channels of the convolutions, and size of a feature.
         iterations: of slot attention.
         hidden_dim: hidden units of slot attention's MLP.
-        start: where slots start; only "learned" gives all images' slots the same order.
+        start: initial slots; only "learned" gives the slots of all images the same order.
 
-    Shapes: images (B, size, size, C), bytes or numbers from 0 to 1 -> (B, M, D).
+    Shapes: images (B, size, size, C), as bytes or as numbers from 0 to 1 -> (B, M, D).
     """
 
     def __init__(
@@ -101,8 +82,8 @@ class SlotEncoder(nn.Module):
                 raise ValueError(f"{name}: got {number}, expected at least 1")
         self.channels, self.size = channels, size
         sizes = (channels, *[width] * (LAYERS - 1))
-        self.convolutions = nn.ModuleList(Conv(c, width) for c in sizes)
-        self.place = Place(size, width)
+        self.convolutions = nn.ModuleList(ConvReLU(c, width, KERNEL) for c in sizes)
+        self.place = Position(size, width)
         self.norm = nn.LayerNorm(width)
         self.hidden, self.out = Linear(width, width), Linear(width, width)
         self.attention = SlotAttention(
@@ -123,13 +104,13 @@ class SlotEncoder(nn.Module):
         x = images
         for convolution in self.convolutions:
             x = convolution(x)
-        x = normalise(x.flatten(1, 2), self.place())
-        x = linear(x, *after(self.norm, self.hidden)).relu()
+        x = normalise_features(x.flatten(1, 2), self.place())
+        x = linear(x, *fold_norm(self.norm, self.hidden)).relu()
         features: Tensor = self.out(x)
         return features
 
     def maps(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M h w"]:
-        """What each slot got of each pixel when it asked last."""
+        """The share of each pixel that each slot got in the last iteration."""
         attention: Tensor = self.attention(self.features(images), return_attention=True)[1]
         return attention.view(*attention.shape[:2], self.size, self.size)
 

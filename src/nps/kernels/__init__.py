@@ -1,0 +1,69 @@
+"""Speed and nothing else: accelerated forms of operations that are a few lines of plain torch.
+
+One file an operation. Each has the function that models call, its plain twin, `supported(...)`,
+which says whether the fast form can run, and the fast form with its gradient and its rule for vmap;
+programs for the GPU are in `triton/`. Callers do not know which form ran. A stack of seeds
+(nps.training.stack) is one leading dimension of every tensor; plain torch under vmap would launch
+its kernels seed by seed, or in forms that the libraries are slow at.
+
+`benchmarks/kernel_gains.py` measures what each of them gains in whole training steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+OPERATIONS = (
+    "attention",
+    "batch_norm",
+    "conv2d_cudnn",
+    "conv2d_stack",
+    "edges",
+    "enlarge",
+    "feature_norm",
+    "norm_relu_sum",
+    "readout",
+    "unroll",
+)
+"""What `without` can switch off."""
+
+_switched_off: set[str] = set()
+
+
+def possible(x: Tensor) -> bool:
+    """True if Triton kernels can run on this tensor: on a GPU, and outside of torch.compile."""
+    return x.is_cuda and _triton_installed() and not torch.compiler.is_compiling()
+
+
+def available(operation: str, x: Tensor) -> bool:
+    """True if Triton kernels can run on this tensor and the operation is not switched off."""
+    return possible(x) and is_on(operation)
+
+
+def is_on(operation: str) -> bool:
+    return operation not in _switched_off
+
+
+@contextmanager
+def without(*operations: str) -> Iterator[None]:
+    """Use the plain form of some operations: to compare with, in tests and benchmarks."""
+    unknown = set(operations).difference(OPERATIONS)
+    if unknown:
+        raise ValueError(f"operations: got {', '.join(sorted(unknown))}, expected {OPERATIONS}")
+    before = frozenset(_switched_off)
+    _switched_off.update(operations)
+    try:
+        yield
+    finally:
+        _switched_off.intersection_update(before)
+
+
+@functools.cache
+def _triton_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
