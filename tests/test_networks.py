@@ -9,7 +9,7 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from nps.interactions import GNN
-from nps.kernels import edges, norm_relu_sum
+from nps.kernels import norm_relu_sum
 from nps.networks import NormalisedMLP, linear
 from nps.perception.slot_encoder import SlotEncoder
 from nps.training.stack import Stack
@@ -59,7 +59,7 @@ def test_in_a_stack_it_keeps_autocasts_type():
     ("make", "places"),
     [
         (lambda: NormalisedMLP(8, 16, 8), [norm_relu_sum]),
-        (lambda: GNN(8, hidden_dim=16), [edges, norm_relu_sum, norm_relu_sum]),
+        (lambda: GNN(8, hidden_dim=16), [norm_relu_sum, norm_relu_sum]),
     ],
     ids=["network", "gnn"],
 )

@@ -1,5 +1,4 @@
-"""Our batch normalisation with its activation against torch's; the kernels too, on a GPU or in
-Triton's interpreter."""
+"""Batch normalisation with channels last and its activation, in both forms, against torch's."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from nps.kernels import batch_norm as module
 from nps.kernels.batch_norm import batch_norm
 from nps.perception.extractors import Norm
 from nps.training.stack import Stack
-from tests.interpreter import interpreted, kernels
 
 SHAPES = [(4, 3, 3, 32), (7, 5, 5, 5), (6, 1, 1, 16), (50, 3), (3, 2, 100)]
 SLOPES = [1.0, 0.0, 0.01]
@@ -57,8 +55,8 @@ def with_gradients(call, tensors, slope, evaluates):
     return [y.detach(), *found, *torch.autograd.grad((y * weights).sum(), learned)]
 
 
-def written_out(x, weight, bias, given, slope):
-    """What there is on CUDA without the kernels."""
+def in_basic_operations(x, weight, bias, given, slope):
+    """The form that CUDA takes."""
     z, *found = module._in_basic_operations(x, weight, bias, given, 1e-5)
     return F.leaky_relu(z, slope), *found
 
@@ -101,7 +99,7 @@ def test_values_and_gradients_are_torch_s(shape, slope, evaluates):
     exact = inputs(shape)
     expected = with_gradients(by_torch, exact, slope, evaluates)
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-5)):
-        for call in (ours, written_out):
+        for call in (ours, in_basic_operations):
             found = with_gradients(call, [v.to(dtype) for v in exact], slope, evaluates)
             assert all(v.dtype == dtype for v in found)
             assert_same(found, expected, tolerance)
@@ -229,87 +227,16 @@ def test_what_is_refused():
     assert Norm(3, 0.0).eval()(one).shape == one.shape
 
 
-# -- the kernels -----------------------------------------------------------------------------------
-
-# The last has several programs a sum, the last of which has not all of its rows.
-KERNEL_SHAPES = [(7, 5, 5, 5), (3, 2, 100), (37, 9, 9, 32)]
-
-
-def compare_kernels(device: str) -> None:
-    """Values and gradients of every shape, one seed and a stack, against float64 by torch."""
-    for shape in KERNEL_SHAPES:
-        for seeds, slope, evaluates in (((), 0.01, False), ((3,), 0.0, False), ((2,), 1.0, True)):
-            exact = [v.float().double() for v in inputs(shape, seeds=seeds)]
-            reference, call = (one_by_one(by_torch), stacked(ours)) if seeds else (by_torch, ours)
-            expected = with_gradients(reference, exact, slope, evaluates)
-            with kernels(module):
-                tensors = [v.to(device, torch.float32) for v in exact]
-                assert_same(with_gradients(call, tensors, slope, evaluates), expected, 2e-5)
-
-
-def compare_transforms(device: str) -> None:
-    """The kernels in a gradient inside vmap, and in a stack of stacks; none is derived twice."""
-    x, weight, bias = inputs((4, 3, 3, 5), torch.float32, device, seeds=(2, 3))[:3]
-
-    def loss(weight, x, bias):
-        return batch_norm(x, weight, bias, slope=0.01)[0].sin().sum()
-
-    call = vmap(vmap(grad(loss), (0, 0, None)))
-    expected = call(weight.double(), x.double(), bias[:, 0].double())
-    with kernels(module):
-        found = call(weight, x, bias[:, 0])
-        w = weight[0, 0].requires_grad_()
-        values = batch_norm(x[0, 0], w, bias[0, 0])[0]
-        (first,) = torch.autograd.grad(values.sin().sum(), w, create_graph=True)
-        with pytest.raises(NotImplementedError, match="no second derivatives on CUDA"):
-            torch.autograd.grad(first.sum(), w)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
-
-
-def compare_far_from_zero(device: str) -> None:
-    """The kernels' moments keep their digits."""
-    from nps.kernels.triton.batch_norm import moments
-
-    x = (inputs((1, 40, 9, 9, 5), mean=1000.0)[0]).float()
-    mean, variance = moments(x.to(device))
-    rows = x[0].double().flatten(0, -2)
-    torch.testing.assert_close(mean.cpu().double()[0], rows.mean(0), rtol=1e-6, atol=0)
-    expected = rows.var(0, correction=0)
-    torch.testing.assert_close(variance.cpu().double()[0], expected, rtol=1e-5, atol=0)
-
-
-def test_the_kernels_in_the_interpreter():
-    """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
-    pytest.importorskip("triton")
-    program = f"""if True:
-        from {__name__} import compare_far_from_zero, compare_kernels, compare_transforms
-        compare_kernels("cpu"); compare_transforms("cpu"); compare_far_from_zero("cpu")"""
-    interpreted(program)
-
-
-@pytest.mark.gpu
-def test_the_kernels_on_a_gpu():
-    compare_kernels("cuda")
-    compare_transforms("cuda")
-    compare_far_from_zero("cuda")
+# -- on a GPU --------------------------------------------------------------------------------------
 
 
 @pytest.mark.gpu
 @BOTH
-def test_on_a_gpu_in_float64_without_kernels(evaluates):
+def test_on_a_gpu_a_stack_is_each_seed_alone(evaluates):
     tensors = inputs((4, 3, 3, 5), seeds=(3,))
     expected = with_gradients(one_by_one(by_torch), tensors, 0.01, evaluates)
     tensors = [v.cuda() for v in tensors]
-    assert not module.supported(tensors[0])
     assert_same(with_gradients(stacked(ours), tensors, 0.01, evaluates), expected, 1e-9)
-
-
-@pytest.mark.gpu
-def test_the_kernels_repeat_bit_for_bit():
-    tensors = inputs((64, 20, 20, 32), torch.float32, "cuda", seeds=(4,))
-    assert module.supported(tensors[0])
-    first, again = (with_gradients(stacked(ours), tensors, 0.01, False) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
 @pytest.mark.gpu

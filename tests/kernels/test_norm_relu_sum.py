@@ -10,9 +10,11 @@ import torch
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
+from nps.interactions import GNN
 from nps.kernels import norm_relu_sum as module
 from nps.kernels.norm_relu_sum import norm_relu_sum
 from nps.networks import NormalisedMLP
+from nps.training.stack import Stack
 from tests.gradients import (
     assert_close_and_repeated,
     assert_not_derived_twice,
@@ -92,14 +94,32 @@ def compare(device: str) -> None:
     assert_not_derived_twice(module, lambda one: loss(one, weight[0, 0], bias[0, 0]), x[0, 0])
 
 
+def compare_a_gnn(device: str) -> None:
+    """A stack of GNNs with the kernels of its networks, and without."""
+    torch.manual_seed(0)
+    stack = Stack([GNN(6, hidden_dim=32, action_dim=2).to(device) for _ in range(3)])
+    slots, action = torch.randn(3, 7, 4, 6, device=device), torch.randn(3, 7, 4, 2, device=device)
+    found = []
+    for taken in (False, True):
+        with kernels(module, taken):
+            new = stack.each(lambda model, s, a: model(s, a), slots, action)
+            found.append([new, stack.gradient(new.sin().sum((1, 2, 3)))])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_the_kernels_in_the_interpreter():
     pytest.importorskip("triton")
-    interpreted(f"from {__name__} import compare; compare('cpu')")
+    program = f"""if True:
+        from {__name__} import compare, compare_a_gnn
+        compare("cpu"); compare_a_gnn("cpu")"""
+    interpreted(program)
 
 
 @pytest.mark.gpu
 def test_the_kernels_on_a_gpu():
     compare("cuda")
+    compare_a_gnn("cuda")
 
 
 @pytest.mark.gpu
@@ -116,3 +136,9 @@ def test_in_bf16_a_stack_is_exact_up_to_rounding_and_repeats_bit_for_bit(rows):
 def test_networks_under_autocast_take_them_and_agree():
     torch.manual_seed(0)
     assert_taken_and_close([NormalisedMLP(100, 512, 64) for _ in range(3)], (100,), module)
+
+
+@pytest.mark.gpu
+def test_gnns_under_autocast_take_them_and_agree():
+    torch.manual_seed(0)
+    assert_taken_and_close([GNN(8, hidden_dim=512) for _ in range(3)], (5, 8), module)

@@ -191,17 +191,31 @@ def compare_transforms(device: str) -> None:
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
 
 
+def compare_moments(device: str) -> None:
+    """Of numbers around 1000 with a deviation of 2: the digits must not cancel."""
+    from nps.kernels.triton.moments import moments
+
+    draw = torch.Generator().manual_seed(0)
+    x = (torch.randn(2, 40, 9, 9, 5, generator=draw, dtype=torch.float64) * 2 + 1000).float()
+    mean, variance = moments(x.to(device))
+    rows = x.double().flatten(1, -2)
+    torch.testing.assert_close(mean.cpu().double(), rows.mean(1), rtol=1e-6, atol=0)
+    expected = rows.var(1, correction=0)
+    torch.testing.assert_close(variance.cpu().double(), expected, rtol=1e-5, atol=0)
+
+
 def test_the_kernels_in_the_interpreter():
     pytest.importorskip("triton")
     program = f"""if True:
-        from {__name__} import compare_kernels, compare_transforms
-        compare_kernels("cpu"); compare_transforms("cpu")"""
+        from {__name__} import compare_kernels, compare_moments, compare_transforms
+        compare_kernels("cpu"); compare_moments("cpu"); compare_transforms("cpu")"""
     interpreted(program)
 
 
 @pytest.mark.gpu
 def test_the_kernels_on_a_gpu():
     compare_kernels("cuda")
+    compare_moments("cuda")
     compare_transforms("cuda")
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nps.interactions.check import check_slots
-from nps.kernels.edges import edge_inputs, without_diagonal
 from nps.networks import NormalisedMLP, linear
 from nps.rules.check import require_finite, require_int, require_type
 
@@ -84,7 +83,8 @@ class GNN(nn.Module):
         first, _, middle, _, _, last = layers
         of_receiver, of_sender = first.weight.split(self.slot_dim, -1)
         receiver, sender = linear(slots, of_receiver, first.bias), F.linear(slots, of_sender)
-        hidden = self.edge.norm_relu_sum(middle(edge_inputs(receiver, sender)))
+        edges = without_diagonal(receiver.unsqueeze(-2) + sender.unsqueeze(-3)).relu()
+        hidden = self.edge.norm_relu_sum(middle(edges))
         return linear(hidden, last.weight, (slots.shape[-2] - 1) * last.bias)
 
     def _check_action(self, action: Tensor | None, slots: Tensor) -> None:
@@ -100,3 +100,14 @@ class GNN(nn.Module):
         if action.dtype != slots.dtype:
             raise ValueError(f"action: got {action.dtype}, expected {slots.dtype} as the slots")
         require_finite("action", action)
+
+
+def without_diagonal(pairs: Float[Tensor, "*batch M M F"]) -> Float[Tensor, "*batch M M-1 F"]:
+    """Row i without its i-th entry, by slicing: no index tensor, and no scatter in the backward.
+
+    After the first entry of the flat table, every (M+1)-th one is on the diagonal.
+    """
+    m = pairs.shape[-2]
+    rest = pairs.flatten(-3, -2)[..., 1:, :].unflatten(-2, (m - 1, m + 1))[..., :-1, :]
+    rows: Tensor = rest.flatten(-3, -2).unflatten(-2, (m, m - 1))
+    return rows

@@ -21,10 +21,8 @@ from torch import Tensor
 
 OPERATIONS = (
     "attention",
-    "batch_norm",
     "conv2d_cudnn",
     "conv2d_stack",
-    "edges",
     "enlarge",
     "feature_norm",
     "norm_relu_sum",

@@ -5,6 +5,9 @@ neighbouring pixels together see K + 1 pixels of a line: with three channels and
 numbers, 32 with zeros. Side by side they turn the convolution into one of K × 1 windows with 32
 channels, which yields both pixels at once: half as many rows, twice as many channels, and little
 more arithmetic. Bytes become numbers from 0 to 1 on the way.
+
+The plain twin is F.pad and unfold. With it instead of the kernel a step of `atari-nps` takes 1.24
+times as long on an H200, and one of `blocks-nps` 1.11 times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Normalisation, activation and convolution (nps/kernels/readout.py) of S seeds at once, in Triton.
 
 A row is a window of the convolution, a tap one of its K · K · C numbers. Three kernels go over all
-of x, P bytes: `_forward` (P), `_sums` (P) and `_to_x` (2 P); batch_norm.py finds the statistics
+of x, P bytes: `_forward` (P), `_sums` (P) and `_to_x` (2 P); moments.py finds the statistics
 (P). Products take numbers in x's type and accumulate in float32.
 """
 
@@ -15,8 +15,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
-from nps.kernels.triton.batch_norm import moments
 from nps.kernels.triton.common import dot_precision, precision, split_rows, tensor_core_size
+from nps.kernels.triton.moments import moments
 
 if TYPE_CHECKING:
     from jaxtyping import Float
