@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import functools
 import gc
-import importlib
 import json
 import statistics
 import sys
@@ -30,6 +28,7 @@ from unittest import mock
 import torch
 from torch.nn import functional as F
 
+from nps import kernels
 from nps.bench.timing import burst, burst_size
 from nps.capture import WARM_UP, Captured
 from nps.experiments import find_preset
@@ -52,17 +51,9 @@ PRESETS = {
 }
 """Seeds and precision of the published runs."""
 TOGETHER = {
-    "cudnn + convolution": ("cudnn", "convolution"),
-    "readout + batch norm": ("readout", "batch norm"),
-    "cudnn + convolution + readout + batch norm": (
-        "cudnn",
-        "convolution",
-        "readout",
-        "batch norm",
-    ),
-    "feature norm + attend": ("feature norm", "attend"),
-    "norm sum + messages": ("norm sum", "messages"),
-    "norm sum + messages + bias cast": ("norm sum", "messages", "bias cast"),
+    "conv2d_cudnn + conv2d_stack": ("conv2d_cudnn", "conv2d_stack"),
+    "feature_norm + attention": ("feature_norm", "attention"),
+    "norm_relu_sum + bias_cast": ("norm_relu_sum", "bias_cast"),
 }
 """Operations that may only gain together: without the one, another takes its place."""
 TINY: dict[str, dict[str, Any]] = {
@@ -79,133 +70,42 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Switch:
-    """Patches operations, to switch them off or (`watch`) to see only which of them run."""
-
-    def __init__(self, watch: bool = False) -> None:
-        self.watch = watch
-        self.used: set[str] = set()
-
-    @contextlib.contextmanager
-    def on(self, *names: str) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for name in names:
-                for patch in OPERATIONS[name](self, name):
-                    stack.enter_context(patch)
-            yield
-
-    def refuse(self, name: str, real: Callable[..., bool]) -> Callable[..., bool]:
-        """The condition of a fast form, which is never met."""
-
-        @functools.wraps(real)
-        def answer(*args: Any, **kwargs: Any) -> bool:
-            met = real(*args, **kwargs)
-            if met:
-                self.used.add(name)
-            return met and self.watch
-
-        return answer
-
-    def replace(
-        self, name: str, real: Callable[..., Any], plain: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        """The plain function in the place of the fast one."""
-
-        @functools.wraps(real)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self.used.add(name)
-            return (real if self.watch else plain)(*args, **kwargs)
-
-        return call
+@contextlib.contextmanager
+def without(*operations: str) -> Iterator[None]:
+    """Use the plain form of some operations."""
+    own = [name for name in operations if name in kernels.OPERATIONS]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(kernels.without(*own))
+        for name in set(operations).difference(own):
+            for patch in OTHERS[name]():
+                stack.enter_context(patch)
+        yield
 
 
-def condition(module: str, attribute: str) -> Callable[[Switch, str], list[Any]]:
-    """Patches a function that says whether the fast form runs."""
-
-    def patches(switch: Switch, name: str) -> list[Any]:
-        target = _target(module)
-        return [
-            mock.patch.object(target, attribute, switch.refuse(name, getattr(target, attribute)))
-        ]
-
-    return patches
+def plain_adam() -> list[Any]:
+    """Adam in torch's operations: `kernels.possible` as its module sees it."""
+    no_kernels = SimpleNamespace(possible=lambda x: False)
+    return [mock.patch("nps.training.adam.kernels", no_kernels)]
 
 
-def triton(module: str) -> Callable[[Switch, str], list[Any]]:
-    """Patches `kernels.possible` as one module sees it."""
-
-    def patches(switch: Switch, name: str) -> list[Any]:
-        target = _target(module)
-        possible = switch.refuse(name, target.kernels.possible)
-        return [mock.patch.object(target, "kernels", SimpleNamespace(possible=possible))]
-
-    return patches
+def plain_rule_stage() -> list[Any]:
+    """The stages of rule layers in torch's operations."""
+    return [mock.patch("nps.rules.layer.RuleLayer._fuses", return_value=False)]
 
 
-def _target(path: str) -> Any:
-    module, _, attribute = path.partition(":")
-    target = importlib.import_module(module)
-    return getattr(target, attribute) if attribute else target
-
-
-def plain_feature_norm(switch: Switch, name: str) -> list[Any]:
-    return _without_kernels_of_attend(switch, name, "normalise", ("slot_attention", "slot_encoder"))
-
-
-def plain_attend(switch: Switch, name: str) -> list[Any]:
-    return _without_kernels_of_attend(switch, name, "attend", ("slot_attention",))
-
-
-def _without_kernels_of_attend(
-    switch: Switch, name: str, function: str, users: tuple[str, ...]
-) -> list[Any]:
-    """One of the two functions that share a condition."""
-    attend = _target("nps.perception.attend")
-    fast, refuse = getattr(attend, function), switch.refuse(name, attend._has_kernels)
-
-    def plain(*args: Any) -> Any:
-        with mock.patch.object(attend, "_has_kernels", refuse):
-            return fast(*args)
-
-    return [mock.patch.object(_target(f"nps.perception.{user}"), function, plain) for user in users]
-
-
-def plain_enlarge(switch: Switch, name: str) -> list[Any]:
-    """Bilinear enlargement, replicated border and convolution one after another."""
-    enlarge = _target("nps.perception.enlarge")
-
-    def forward(layer: Any, image: torch.Tensor) -> torch.Tensor:
-        x = F.interpolate(image.permute(0, 3, 1, 2), scale_factor=2, mode="bilinear")
-        if layer.padding:
-            x = F.pad(x, (layer.padding,) * 4, mode="replicate")
-        return enlarge.convolve(x.permute(0, 2, 3, 1), layer.weight[None, None], layer.bias)
-
-    layer = enlarge.EnlargeConv
-    return [mock.patch.object(layer, "forward", switch.replace(name, layer.forward, forward))]
-
-
-def plain_linear(switch: Switch, name: str) -> list[Any]:
+def plain_linear() -> list[Any]:
     """Linear layers whose bias stays in float32 under autocast."""
-    users = ("nps.networks.linear", "nps.interactions.gnn", "nps.perception.slot_encoder")
-    linear = switch.replace(name, _target(users[0]).linear, F.linear)
-    return [mock.patch.object(_target(user), "linear", linear) for user in users]
+    users = ("nps.networks", "nps.interactions.gnn", "nps.perception.slot_encoder")
+    return [mock.patch(f"{user}.linear", F.linear) for user in users]
 
 
-OPERATIONS: dict[str, Callable[[Switch, str], list[Any]]] = {
-    "convolution": condition("nps.perception.convolution", "_has_kernels"),
-    "cudnn": condition("nps.perception.cudnn", "suits"),
-    "unroll": triton("nps.perception.unroll"),
-    "enlarge": plain_enlarge,
-    "batch norm": condition("nps.perception.normalise", "_has_kernels"),
-    "readout": condition("nps.perception.readout", "suits"),
-    "feature norm": plain_feature_norm,
-    "attend": plain_attend,
-    "norm sum": condition("nps.networks.normalised", "_has_kernels"),
-    "bias cast": plain_linear,
-    "messages": condition("nps.interactions.messages", "_has_kernels"),
-    "rule stage": condition("nps.rules.layer:RuleLayer", "_fuses"),
-    "adam": triton("nps.training.adam"),
+OTHERS: dict[str, Callable[[], list[Any]]] = {
+    "adam": plain_adam,
+    "rule_stage": plain_rule_stage,
+    "bias_cast": plain_linear,
 }
+"""Accelerations outside of nps.kernels, switched off by patching."""
+OPERATIONS = (*kernels.OPERATIONS, *OTHERS)
 
 
 @contextlib.contextmanager
@@ -243,7 +143,7 @@ class Steps:
         with random_data(tiny):
             self.task = experiment.make_task(self.config, device)
 
-    def build(self, *off: str, switch: Switch | None = None) -> Callable[[], None]:
+    def build(self, *off: str) -> Callable[[], None]:
         """A step without some operations, warmed up, and captured on CUDA."""
         task, config = self.task, self.config
         stack = Stack([task.make_model(seed) for seed in range(self.seeds)])
@@ -258,7 +158,7 @@ class Steps:
             update.step.zero_()  # the first batch again
             step()
 
-        with (switch or Switch()).on(*off):
+        with without(*off):
             for _ in range(WARM_UP + 1 if self.device.type == "cuda" else 1):
                 call()
         call()
@@ -279,17 +179,20 @@ def compare(
 
 
 def measure(preset: str, device: torch.device, rounds: int, tiny: bool) -> Iterator[dict[str, Any]]:
-    """A row for each operation that the preset's step uses."""
+    """A row for each operation that the step uses, and for some of them together.
+
+    An operation that can run asks at last whether it is on.
+    """
     seeds, precision = PRESETS[preset]
     if tiny:
         seeds, precision = min(seeds, 2), "float32"  # a stack in bf16 needs CUDA
     steps = Steps(preset, seeds, precision, device, tiny)
-    watch = Switch(watch=True)
-    base = steps.build(*OPERATIONS, switch=watch)
-    used = set(OPERATIONS) if tiny else watch.used
+    with mock.patch.object(kernels, "is_on", wraps=kernels.is_on) as asked:
+        base = steps.build()
+    used = {call.args[0] for call in asked.call_args_list}.union(OTHERS)
     single = {name: (name,) for name in OPERATIONS if name in used}
     groups = {name: off for name, off in TOGETHER.items() if used.issuperset(off)}
-    for name, off in {**single, **groups, "all": tuple(OPERATIONS)}.items():
+    for name, off in {**single, **groups, "all": OPERATIONS}.items():
         begun = time.perf_counter()
         row: dict[str, Any] = {"preset": preset, "seeds": seeds, "precision": precision}
         row["without"] = name
