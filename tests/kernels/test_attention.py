@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nps.kernels import attention, feature_norm, without
-from nps.kernels.attention import attend
+from nps.kernels.attention import Affine, attend, attention_weights, pool
 from nps.kernels.feature_norm import normalise_features
 from tests.interpreter import interpreted, kernels
 
@@ -25,7 +25,7 @@ def inputs(case) -> list[Tensor]:
 
 def pooled(x: Tensor, added: Tensor, queries: Tensor, offsets: Tensor) -> Tensor:
     """Both, and the features twice: with something added and without."""
-    return attend(normalise_features(x, added), queries, offsets) + attend(
+    return pool(normalise_features(x, added), queries, offsets) + attend(
         normalise_features(x), queries, offsets
     )
 
@@ -53,7 +53,7 @@ def test_a_mean_of_what_was_won():
     """Feature by feature, in plain loops."""
     x, added, queries, offsets = inputs(CASES[0])
     seen = normalise_features(x, added)
-    result = attend(seen, queries, offsets)
+    result = pool(seen, queries, offsets)
     for image in range(len(x)):
         rows = x[image] + added
         rows = (rows - rows.mean(1, keepdim=True)) / (
@@ -69,6 +69,22 @@ def test_a_mean_of_what_was_won():
             sums += torch.outer(won, row)
             total += won
         torch.testing.assert_close(result[image], sums / total[:, None], rtol=1e-6, atol=1e-6)
+
+
+def test_keys_and_values_need_not_be_made():
+    """Slot by slot with keys and values as the paper of slot attention writes them."""
+    draw = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=draw, dtype=torch.float64)
+
+    x, query = normal(2, 30, 6), normal(2, 3, 8)
+    key, value = Affine(normal(8, 6), normal(8)), Affine(normal(8, 6), normal(8))
+    keys, values = (x @ layer.weight.T + layer.bias for layer in (key, value))
+    shares = torch.einsum("bmd,bnd->bmn", query, keys).softmax(1)
+    means = shares @ values / shares.sum(2, keepdim=True)
+    torch.testing.assert_close(attention_weights(x, query, key), shares)
+    torch.testing.assert_close(attend(x, query, key, value), means, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.gpu

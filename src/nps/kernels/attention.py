@@ -12,10 +12,11 @@ Products are in the type of the features, sums and softmax in float32 at least.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nps import kernels
 from nps.kernels.stacks import seeds_first
@@ -29,24 +30,52 @@ MAX_SIZE, MAX_SLOTS = 128, 64
 """Longest feature and most slots that a program holds in registers."""
 
 
+class Affine(NamedTuple):
+    """The parameters of a linear layer."""
+
+    weight: Float[Tensor, "out F"]
+    bias: Float[Tensor, "out"]
+
+
+def attend(
+    features: Float[Tensor, "B n F"], query: Float[Tensor, "B M D"], key: Affine, value: Affine
+) -> Float[Tensor, "B M D"]:
+    """The mean of the features' values for each slot, weighted by its share of each feature."""
+    return F.linear(pool(features, *through_key(query, key)), value.weight, value.bias)
+
+
+def attention_weights(
+    features: Float[Tensor, "B n F"], query: Float[Tensor, "B M D"], key: Affine
+) -> Float[Tensor, "B M n"]:
+    """The share of each feature that every slot gets, which sums to 1 over slots."""
+    return compete(features, *through_key(query, key)).transpose(-1, -2)
+
+
+def through_key(
+    query: Float[Tensor, "B M D"], key: Affine
+) -> tuple[Float[Tensor, "B M F"], Float[Tensor, "B M"]]:
+    """What a feature x meets instead of keys: query · (W x + b) = (query W) · x + query · b."""
+    return query @ key.weight, query @ key.bias
+
+
 def compete(
     features: Float[Tensor, "B n F"],
     queries: Float[Tensor, "B M F"],
     offsets: Float[Tensor, "B M"],
 ) -> Float[Tensor, "B n M"]:
-    """The share of each feature that every slot gets: a softmax over slots."""
+    """The softmax over slots of the scores queries · feature + offset."""
     scores = at_least_float32(features @ queries.to(features.dtype).transpose(-1, -2))
     return (scores + offsets.unsqueeze(-2)).softmax(-1)
 
 
-def attend(
+def pool(
     features: Float[Tensor, "B n F"],
     queries: Float[Tensor, "B M F"],
     offsets: Float[Tensor, "B M"],
 ) -> Float[Tensor, "B M F"]:
     """The mean of the features for each slot, weighted by its share of them."""
     if supported(features, queries):
-        pooled: Tensor = Attend.apply(features, queries, offsets)[0]
+        pooled: Tensor = Pool.apply(features, queries, offsets)[0]
         return pooled
     weights = compete(features, queries, offsets) + EPSILON
     sums = at_least_float32(weights.to(features.dtype).transpose(-1, -2) @ features)
@@ -63,7 +92,7 @@ def supported(features: Float[Tensor, "B n F"], queries: Float[Tensor, "B M F"])
     return fits and kernels.available("attention", features)
 
 
-class Attend(torch.autograd.Function):
+class Pool(torch.autograd.Function):
     """(features, queries, offsets) -> (means, sum of each slot's weights), by the kernels."""
 
     @staticmethod
@@ -90,4 +119,4 @@ class Attend(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
-        return Attend.apply(*seeds_first(info.batch_size, in_dims, inputs)), (0, 0)
+        return Pool.apply(*seeds_first(info.batch_size, in_dims, inputs)), (0, 0)

@@ -7,13 +7,13 @@ it top-down attention: slots query, features answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nps.kernels.attention import at_least_float32, attend, compete
+from nps.kernels.attention import Affine, at_least_float32, attend, attention_weights
 from nps.kernels.feature_norm import normalise_features
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class SlotAttention(nn.Module):
     same slots, and slot m can learn to look for the same object in every image.
 
     Slots, queries, softmax and the GRU are in float32 at least, under autocast too; products over
-    all features are in the features' own type. Keys and values are never made
-    (`nps.kernels.attention` says why).
+    all features are in the features' own type.
 
     Args:
         slots: M, number of slots.
@@ -112,13 +111,10 @@ class SlotAttention(nn.Module):
             key, value = (fold_norm(self.norm_features, layer) for layer in (self.key, self.value))
             for _ in range(self.iterations):
                 query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
-                # Scores query · key(x) as (query W) · x + query · b, so that no keys are made.
-                scoring = query @ key.weight, query @ key.bias
-                update = F.linear(attend(x, *scoring), value.weight, value.bias)
-                slots = self.gru(update, slots)
+                slots = self.gru(attend(x, query, key, value), slots)
                 slots = slots + self.mlp(self.norm_mlp(slots))
             if return_attention:
-                return slots, compete(x, *scoring).transpose(-1, -2)
+                return slots, attention_weights(x, query, key)
         return slots
 
     def _initial_slots(self, batch: int, noise: Tensor | None) -> Float[Tensor, "B M D"]:
@@ -150,18 +146,11 @@ class GRU(nn.GRUCell):
     def forward(  # type: ignore[override]
         self, update: Float[Tensor, "*batch F"], state: Float[Tensor, "*batch D"]
     ) -> Float[Tensor, "*batch D"]:
-        new_input = F.linear(update, self.weight_ih, self.bias_ih).chunk(3, -1)
+        from_update = F.linear(update, self.weight_ih, self.bias_ih).chunk(3, -1)
         from_state = F.linear(state, self.weight_hh, self.bias_hh).chunk(3, -1)
-        reset, keep = (a + b for a, b in zip(new_input[:2], from_state[:2], strict=True))
-        new = (new_input[2] + reset.sigmoid() * from_state[2]).tanh()
+        reset, keep = (a + b for a, b in zip(from_update[:2], from_state[:2], strict=True))
+        new = (from_update[2] + reset.sigmoid() * from_state[2]).tanh()
         return torch.lerp(new, state, keep.sigmoid())
-
-
-class Affine(NamedTuple):
-    """The parameters of a linear layer."""
-
-    weight: Float[Tensor, "out F"]
-    bias: Float[Tensor, "out"]
 
 
 def fold_norm(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
