@@ -8,7 +8,7 @@ import torch
 from torch.func import vmap
 
 from nps.training.stack import Stack
-from tests.interpreter import asked, kernels
+from tests.interpreter import decisions, kernels
 
 
 def normal(*size: int, seed: int = 0) -> torch.Tensor:
@@ -94,7 +94,7 @@ def assert_taken_and_close(models, of: tuple[int, ...], *modules):
         with ExitStack() as within:
             within.enter_context(torch.autocast("cuda", torch.bfloat16))
             if wanted:
-                offers = within.enter_context(asked(*modules))
+                offers = within.enter_context(decisions(*modules))
             else:
                 for module in modules:
                     within.enter_context(kernels(module, False))

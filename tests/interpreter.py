@@ -29,15 +29,15 @@ def kernels(module: ModuleType, wanted: bool = True):
 
 
 @contextmanager
-def asked(*modules: ModuleType) -> Iterator[list[tuple[ModuleType, Tensor]]]:
+def decisions(*modules: ModuleType) -> Iterator[list[tuple[ModuleType, Tensor]]]:
     """The tensors that these operations decide about, in order; they decide as usual."""
-    offers: list[tuple[ModuleType, Tensor]] = []
+    seen: list[tuple[ModuleType, Tensor]] = []
 
     def spy(module: ModuleType):
         decide = module.supported
 
         def note(x: Tensor) -> bool:
-            offers.append((module, x))
+            seen.append((module, x))
             return decide(x)
 
         return mock.patch.object(module, "supported", note)
@@ -45,4 +45,4 @@ def asked(*modules: ModuleType) -> Iterator[list[tuple[ModuleType, Tensor]]]:
     with ExitStack() as spies:
         for module in modules:
             spies.enter_context(spy(module))
-        yield offers
+        yield seen

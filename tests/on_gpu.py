@@ -1,4 +1,4 @@
-"""What tests on CUDA share: runs by the loop, and a step that must not wait for the device."""
+"""Shared by tests on CUDA: training runs, and a check that a step never waits for the device."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ CUDA = torch.device("cuda")
 
 
 def go(folder: Path, task: Any, seeds: Sequence[int] = (0,), **settings: Any) -> dict[int, Run]:
-    """Train into folder/seed-<s>; the runs."""
+    """Train seeds into folder/seed-<s>; returns the runs."""
     runs = {s: Run(folder / f"seed-{s}") for s in seeds}
     for run in runs.values():
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def go(folder: Path, task: Any, seeds: Sequence[int] = (0,), **settings: Any) ->
 
 
 def assert_reads_nothing_on_the_host(task: Any) -> None:
-    """torch raises at any operation that waits for the device."""
+    """torch raises an error at any operation that waits for the device."""
     stack = Stack([task.make_model(seed) for seed in (0, 1)])
     feed = Feed(task.examples, task.config.batch_size, task.noise_size, (0, 1), CUDA)
     update = Update(task, task.config, stack, feed, 80)

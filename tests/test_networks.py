@@ -13,7 +13,7 @@ from nps.kernels import norm_relu_sum
 from nps.networks import NormalisedMLP, linear
 from nps.perception.slot_encoder import SlotEncoder
 from nps.training.stack import Stack
-from tests.interpreter import asked
+from tests.interpreter import decisions
 
 
 def inputs(*seeds):
@@ -36,18 +36,18 @@ def test_the_network_is_its_layers_bit_for_bit():
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-def test_without_autocast_it_is_torchs():
+def test_linear_without_autocast_is_torch_s():
     assert torch.equal(linear(*inputs()), F.linear(*inputs()))
 
 
-def test_under_autocast_it_is_torchs():
+def test_linear_under_autocast_is_torch_s():
     with torch.autocast("cpu", torch.bfloat16):
         found, expected = linear(*inputs()), F.linear(*inputs())
     assert found.dtype == torch.bfloat16
     assert torch.equal(found, expected)
 
 
-def test_in_a_stack_it_keeps_autocasts_type():
+def test_linear_in_a_stack_keeps_autocast_s_type():
     tensors = inputs(3)
     with torch.autocast("cpu", torch.bfloat16):
         found = vmap(linear)(*tensors)
@@ -63,16 +63,16 @@ def test_in_a_stack_it_keeps_autocasts_type():
     ],
     ids=["network", "gnn"],
 )
-def test_in_a_stack_the_kernels_are_offered_bf16(make, places):
-    """Or they would never be taken: it is the only type that they are for."""
+def test_in_a_stack_the_kernels_get_bf16(make, places):
+    """The only type that they support."""
     stack: Stack[nn.Module] = Stack([make() for _ in range(3)])
-    with torch.autocast("cpu", torch.bfloat16), asked(*set(places)) as offers:
+    with torch.autocast("cpu", torch.bfloat16), decisions(*set(places)) as seen:
         stack.each(lambda model, x: model(x), torch.randn(3, 7, 4, 8))
-    assert [(module, x.dtype) for module, x in offers] == [(p, torch.bfloat16) for p in places]
+    assert [(module, x.dtype) for module, x in seen] == [(p, torch.bfloat16) for p in places]
 
 
 def test_pixels_of_a_stack_are_bf16_as_those_of_one():
-    """There are 2,500 an image: twice the bytes would be seen."""
+    """There are 2,500 to an image, so that float32 would cost twice the memory."""
     torch.manual_seed(0)
     stack = Stack([SlotEncoder(2, 8, size=10, width=8) for _ in range(2)])
     images = torch.rand(2, 3, 10, 10, 3)

@@ -1,4 +1,5 @@
-"""Normalising and pooling features: torch's operations, and the kernels on a GPU or interpreted."""
+"""Normalising and pooling features, against plain loops; the kernels in Triton's interpreter and
+on a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def inputs(case) -> list[Tensor]:
 
 
 def pooled(x: Tensor, added: Tensor, queries: Tensor, offsets: Tensor) -> Tensor:
-    """Both, and the features twice: with something added and without."""
+    """Normalise and pool, with and without something added to the features."""
     return pool(normalise_features(x, added), queries, offsets) + attend(
         normalise_features(x), queries, offsets
     )
@@ -49,7 +50,7 @@ def compare_kernels(device: str) -> None:
             torch.testing.assert_close(a.cpu().double(), b, rtol=0, atol=1e-5 * scale)
 
 
-def test_a_mean_of_what_was_won():
+def test_each_slot_pools_its_share():
     """Feature by feature, in plain loops."""
     x, added, queries, offsets = inputs(CASES[0])
     seen = normalise_features(x, added)
@@ -104,10 +105,10 @@ def test_the_kernels_repeat_bit_for_bit(dtype):
 
 @pytest.mark.gpu
 def test_in_bf16_they_are_no_further_off_than_torch_s_operations():
-    """Gradients that nearly cancel lose digits to any bf16; the kernels lose no more of them."""
+    """Gradients that nearly cancel lose digits in any bf16; the kernels lose no more than torch."""
     case = ((), 8, 2500, 64, 5)
     exact = inputs(case)
-    exact[2] /= 8  # scores of about 1, as where slots begin
+    exact[2] /= 8  # scores of about 1, as at the start of training
     tensors = [x.to("cuda", torch.float32) for x in exact]
     tensors[0] = tensors[0].bfloat16()
     theirs = with_gradients(case, exact)
@@ -121,6 +122,5 @@ def test_in_bf16_they_are_no_further_off_than_torch_s_operations():
 
 
 def test_the_kernels_in_the_interpreter():
-    """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
     interpreted(f"from {__name__} import compare_kernels; compare_kernels('cpu')")

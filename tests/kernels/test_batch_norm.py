@@ -20,7 +20,7 @@ NAMES = ["y", "mean", "variance", "to x", "to weight", "to bias"]
 
 
 def inputs(shape, dtype=torch.float64, device="cpu", seeds=(), mean=3.0):
-    """x, weight, bias, and statistics to be given."""
+    """x, weight, bias, and statistics to give."""
     draw = torch.Generator().manual_seed(0)
 
     def normal(*size):
@@ -33,7 +33,7 @@ def inputs(shape, dtype=torch.float64, device="cpu", seeds=(), mean=3.0):
 
 
 def by_torch(x, weight, bias, given, slope):
-    """The same with the channels second, as torch wants them, and the statistics by its `var`."""
+    """The same with channels second, as torch requires, and the statistics by its `var`."""
     channels_second = x.movedim(-1, 1)
     mean, variance = given or (None, None)
     y = F.batch_norm(channels_second, mean, variance, weight, bias, given is None, eps=1e-5)
@@ -150,7 +150,7 @@ def test_gradients_are_differences_of_values(slope, evaluates):
 
 
 def test_the_running_statistics_are_torch_s():
-    """Three steps and an evaluation, from numbers saved by torch's own layer."""
+    """Three steps and an evaluation, from the state of torch's own layer."""
     theirs, norm = nn.BatchNorm2d(6).double(), Norm(6, 0.01).double()
     nn.init.normal_(theirs.weight)
     nn.init.normal_(theirs.running_mean)
@@ -185,7 +185,7 @@ def test_far_from_zero_in_float32():
 
 
 def test_under_autocast():
-    """Halves in, halves out; statistics and the learned in float32."""
+    """bf16 in, bf16 out; statistics and parameters in float32."""
     exact = inputs((4, 3, 3, 8))
     exact[0] = exact[0].bfloat16().double()
     tensors = [exact[0].bfloat16(), *(v.float() for v in exact[1:])]

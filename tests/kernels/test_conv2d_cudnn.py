@@ -45,7 +45,7 @@ def with_gradients(call, tensors):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_torch_s_with_all_gradients(case):
+def test_values_and_gradients_are_those_of_conv2d(case):
     tensors = inputs(case)
     assert has_few_channels(*tensors[:2]) == (case[3] < 8 and case[2] % 2 == 0)
     for ours, theirs in zip(
@@ -57,7 +57,7 @@ def test_it_is_torch_s_with_all_gradients(case):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_stack_is_each_seed_alone(case, shared):
-    """With images of their own, or the same ones for all."""
+    """With images of its own for each seed, or the same ones for all."""
     seeds = 3
     tensors = inputs(case, (seeds,))
     if shared:
@@ -84,7 +84,7 @@ def test_bytes_are_numbers_from_0_to_1(channels):
     torch.testing.assert_close(conv2d_same(image, weight), expected)
 
 
-def test_on_a_cpu_nothing_is_for_cudnn():
+def test_a_cpu_is_not_supported():
     assert not conv2d_cudnn.supported(torch.zeros(200, 50, 50, 3), torch.zeros(32, 3, 9, 9))
 
 
@@ -93,7 +93,7 @@ def test_on_a_cpu_nothing_is_for_cudnn():
     ("channels", "kernel", "biased"), [(3, 9, False), (6, 9, False), (3, 3, True), (64, 3, True)]
 )
 def test_in_bf16_a_stack_is_exact_up_to_rounding(channels, kernel, biased):
-    """Against float64 on images that are not noise alone: gradients of noise cancel."""
+    """Against float64, on positive images: gradients of pure noise cancel."""
     case = (112, 50, 50, channels, kernel, 64 if biased else 32, biased)
     tensors = [x.detach().bfloat16().double() for x in inputs(case, (2,))]
     tensors[0] = tensors[0].abs()
@@ -110,7 +110,7 @@ def test_in_bf16_a_stack_is_exact_up_to_rounding(channels, kernel, biased):
 
 
 @pytest.mark.gpu
-def test_the_extractor_s_convolution_takes_it():
+def test_a_large_convolution_under_autocast_takes_it():
     conv = Conv(3, 32, 9, padding=4, bias=False).cuda()
     image = torch.randint(256, (112, 50, 50, 3), dtype=torch.uint8, device="cuda")
     exact = conv(image)

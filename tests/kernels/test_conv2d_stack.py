@@ -1,4 +1,5 @@
-"""Our convolution against torch's; the kernels too, on a GPU or in Triton's interpreter."""
+"""Convolution for a stack of seeds, against its definition; the kernels in Triton's interpreter
+and on a GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ CASES = [
 
 
 def by_hand(image, weight, bias, stride, before, size):
-    """Window by window, pixel by pixel."""
+    """Pixel by pixel, tap by tap."""
     up, out, kernel = weight.shape[0], weight.shape[2], weight.shape[-1]
     height = image.shape[1]
     result = image.new_zeros(len(image), size, size, out)
@@ -120,6 +121,5 @@ def test_in_bf16_under_autocast():
 
 
 def test_the_kernels_in_the_interpreter():
-    """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
     interpreted(f"from {__name__} import compare_kernels; compare_kernels('cpu')")

@@ -1,4 +1,4 @@
-"""The joint convolution against its three parts, done one after the other."""
+"""The joint convolution against its three parts, one after the other."""
 
 import pytest
 import torch

@@ -1,5 +1,7 @@
 """Switching accelerated forms off."""
 
+import importlib
+
 import pytest
 import torch
 
@@ -30,6 +32,11 @@ def test_an_unknown_operation_is_refused():
         kernels.without("edges"),
     ):
         pass
+
+
+@pytest.mark.parametrize("operation", kernels.OPERATIONS)
+def test_every_operation_says_when_its_fast_form_is_supported(operation):
+    assert callable(importlib.import_module(f"nps.kernels.{operation}").supported)
 
 
 def test_nothing_is_available_on_a_cpu(monkeypatch):

@@ -1,5 +1,5 @@
-"""Normalisation, ReLU and sum as one, against the formula; the kernels too, on a GPU or in Triton's
-interpreter."""
+"""Normalisation, ReLU and sum as one, against the formula; the kernels in Triton's interpreter and
+on a GPU."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def by_formula(x, weight, bias):
 
 
 def inputs(case, seeds=()):
-    """x, weight, bias, all of them numbers that bf16 has: a ReLU's bend next to a rounded one is
-    another gradient."""
+    """x, weight, bias, which bf16 can represent: rounding across the bend of a ReLU would change a
+    gradient."""
     x = (normal(*seeds, *case) * 3 + 1).bfloat16().double()
     norm = [normal(*seeds, case[-1], seed=seed) + 0.5 for seed in (1, 2)]
     return [x, *norm]
@@ -63,7 +63,7 @@ def test_a_sum_of_no_rows_is_zero():
 
 
 def test_what_the_kernels_take(monkeypatch):
-    """bf16, which autocast makes of the product before; the rest goes by torch."""
+    """bf16, the type of the product before it under autocast; the rest takes the plain twin."""
     taken = kernels_take(module, monkeypatch)
     assert taken(4, 1, 512)
     assert taken(4, 3, 2048)
@@ -76,7 +76,7 @@ def test_what_the_kernels_take(monkeypatch):
 
 
 def compare(device: str) -> None:
-    """With the formula in float64; in a gradient inside vmap, and in a stack of stacks."""
+    """Against the formula in float64, and in a gradient inside nested vmaps."""
     cases = [partial(inputs, case) for case in CASES]
     compare_kernels(module, norm_relu_sum, by_formula, cases, device, 1e-5)
     x, weight, bias = (v.to(device, torch.float32) for v in inputs(CASES[1], (2, 3)))

@@ -1,5 +1,5 @@
-"""Normalisation, activation and convolution as one, against torch's after one another; the kernels
-too, on a GPU or in Triton's interpreter."""
+"""Normalisation, activation and convolution as one, against torch's one after another; the kernels
+in Triton's interpreter and on a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ["out", "mean", "variance", "to x", "to scale", "to shift", "to weight",
 
 
 def inputs(case, dtype=torch.float64, device="cpu", seeds=()):
-    """x, scale, shift, weight, bias: numbers that bf16 has, too."""
+    """x, scale, shift, weight, bias: numbers that bf16 can represent."""
     images, windows, channels, kernel, out, _ = case
     draw = torch.Generator().manual_seed(0)
 
@@ -171,7 +171,7 @@ def compare_kernels(device: str) -> None:
 
 
 def compare_transforms(device: str) -> None:
-    """The kernels in a gradient inside vmap, and in a stack of stacks; none is derived twice."""
+    """The kernels in a gradient inside nested vmaps; they refuse second derivatives."""
     x, scale, shift, weight, bias = inputs(CASES[0], torch.float32, device, seeds=(2, 3))
 
     def loss(weight, x, scale, shift, bias):

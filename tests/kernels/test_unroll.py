@@ -11,11 +11,11 @@ from tests.interpreter import interpreted
 
 
 def compare_layouts(device: str) -> None:
-    """The kernel writes what torch's operations do, in bf16 to the bit."""
+    """The kernel writes the same numbers as torch's operations, in bf16 to the bit."""
     from nps.kernels.triton.unroll import unroll
 
     draw = torch.Generator().manual_seed(0)
-    # The interpreter cuts numbers off for bf16, where a GPU rounds.
+    # For bf16 the interpreter truncates, where a GPU rounds.
     kinds = [torch.float32] if device == "cpu" else [torch.float32, torch.bfloat16]
     for channels, kernel, width in ((3, 9, 50), (6, 9, 50), (1, 3, 4), (3, 3, 14)):
         image = torch.randint(256, (3, 5, width, channels), generator=draw)
@@ -29,7 +29,6 @@ def compare_layouts(device: str) -> None:
 
 
 def test_the_layout_in_the_interpreter():
-    """Triton's own interpreter runs the kernel on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
     interpreted(f"from {__name__} import compare_layouts; compare_layouts('cpu')")
 
