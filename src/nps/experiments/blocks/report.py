@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nps.experiments import changes
-from nps.experiments.results import Result, provenance, read_results, values, wall_time
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.summaries import values, wall_time
 from nps.experiments.world_models.report import STEPS, percent
 from nps.inspect import figures
 from nps.inspect.report import Block, Figure, Report, Table
@@ -52,16 +54,16 @@ LABELS = {
 Results = Mapping[str, list[Result]]
 
 
-def write_report(folder: Path) -> Report:
-    """Tables from the run logs in `folder`."""
-    found = read_results(folder)
+def write_report(path: Path, experiment: Experiment) -> Report:
+    """Tables and figures of the tested runs at `path`."""
+    found = by_variant(read_results(path))
     known = [name for name in LABELS if name in found]
     results = {name: found[name] for name in dict.fromkeys([*known, *found])}
     report = Report("World models of blocks")
-    report.add(*changes.told(results.values()))
+    report.add(*changes.notice(results.values(), experiment))
     report.add(summary_table(results), moves_table(results))
     report.add(*can_be_fooled(results), *stages(results), *learning(results))
-    report.add(*provenance(results.values()))
+    report.add(*changes.provenance(results.values(), experiment))
     return report
 
 
@@ -211,11 +213,7 @@ def learning(results: Results) -> list[Block]:
 def validation_losses(runs: list[Result]) -> dict[int, Float[ndarray, "S"]]:
     """epoch -> the losses of the seeds, in epochs in which all were validated."""
     curves = [
-        {
-            row["epoch"]: row["validation"]["loss"]
-            for row in run.run.metrics()
-            if "validation" in row
-        }
+        {row["epoch"]: row["validation"]["loss"] for row in run.curve() if "validation" in row}
         for run in runs
     ]
     shared = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
