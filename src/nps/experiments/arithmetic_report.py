@@ -1,4 +1,4 @@
-"""What the coordinate arithmetic experiment shows: the paper's tables and figure, beside ours."""
+"""The report on coordinate arithmetic: the paper's tables and figure beside ours."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def summary_table(results: dict[str, list[Result]]) -> Table:
 
 
 def choices_table(results: dict[str, list[Result]]) -> Table:
-    """How good the single choices are."""
+    """How often each choice is the right one."""
     metrics = ("nmi", "primary_accuracy", "context_accuracy")
     rows = [
         [LABELS[name], *(spread(results[name], metric, ".2f") for metric in metrics)]

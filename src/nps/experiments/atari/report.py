@@ -1,7 +1,7 @@
-"""What the experiment on Atari shows: the paper's table with ours, and the floors of its metric.
+"""The report on Atari: the paper's table beside ours, with the floors of its metric.
 
-One table for all games in the folder. Each game has its own floors: who copies the input, in
-pixels, and a transition that leaves a model's slots as they are.
+All games are in one table. Each game has its own floors: the first observation as the prediction
+(in pixels), and a transition that leaves a model's slots as they are.
 """
 
 from __future__ import annotations

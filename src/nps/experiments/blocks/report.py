@@ -1,4 +1,4 @@
-"""What the experiment on blocks shows: H@1 beside its floor, what it hides, and stages."""
+"""The report on blocks: H@1 beside its floor, what H@1 hides, and the number of stages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def write_report(path: Path, experiment: Experiment) -> Report:
 
 
 def summary_table(results: Results) -> Table:
-    """C-SWM's metric, and the model of no motion on the same slots after the most steps."""
+    """C-SWM's metrics, beside a transition that leaves the same slots as they are."""
     rows = []
     for name, runs in results.items():
         last = max(step for step in STEPS if f"h1_{step}" in runs[0].test)
@@ -85,7 +85,7 @@ def summary_table(results: Results) -> Table:
 
 
 def moves_table(results: Results) -> Table:
-    """Do they know what an action does, and does the trace of a push tell who pushed?"""
+    """Whether a model knows what actions do, and whether its trace shows who pushed."""
     metrics = ("moves_free", "moves_push", "moves_no_op", "push_moved", "push_context")
     rows = [
         [
@@ -99,13 +99,13 @@ def moves_table(results: Results) -> Table:
     caption = (
         "Free, push, no-op: share of actions whose prediction is nearest to what the action does, "
         "among what all actions do. Pushed moves: share of pushes in which the pushed block too is "
-        "foreseen to move; the pusher's move alone is enough for Push. Push told: in which the "
+        "predicted to move; the pusher's move alone is enough for Push. Push told: in which the "
         "pusher is the context of the pushed block, when a rule last changed it. In its episode: "
         "H@1 among the states of the episode, ties are misses. Parameters: of the transition. "
         "Mean ± standard deviation over seeds."
     )
-    among = [f"In its episode, {step}" for step in STEPS]
-    head = ["Model", "Free", "Push", "No-op", "Pushed moves", "Push told", *among, "Parameters"]
+    ranked = [f"In its episode, {step}" for step in STEPS]
+    head = ["Model", "Free", "Push", "No-op", "Pushed moves", "Push told", *ranked, "Parameters"]
     return Table(head, rows, caption, "moves")
 
 

@@ -1,4 +1,4 @@
-"""What the MNIST transformation experiment shows: the paper's table and number, beside ours."""
+"""The report on MNIST transformations: the paper's table and error beside ours."""
 
 from __future__ import annotations
 
