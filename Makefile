@@ -22,7 +22,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix src tests docs examples
 	$(BIN)/ruff format src tests docs examples
 
-# Tables in README and docs, from the tables of runs in results/.
+# Tables in README and docs, from the committed logs.
 results: $(VENV)/.demo
 	$(BIN)/nps table results/arithmetic --report --into README.md docs/arithmetic.md
 	$(BIN)/nps table results/mnist --report --into README.md docs/mnist.md
