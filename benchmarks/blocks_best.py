@@ -1,7 +1,7 @@
 """What `blocks-best` needs: the preset, and what becomes of it without each of its parts.
 
-    python benchmarks/blocks_best.py results/blocks/search.jsonl
-    python benchmarks/blocks_best.py results/blocks/search-cpu.jsonl RUN RUN ...
+    python benchmarks/blocks_best.py runs/search.jsonl
+    python benchmarks/blocks_best.py runs/search-cpu.jsonl RUN RUN ...
 
 Five seeds of each variant, trained together, or finished runs instead; measured on the validation
 episodes alone, the test set is not looked at. One JSON line each, a number a seed.

@@ -1,6 +1,6 @@
 """Where a world model of blocks loses H@1 after ten steps: errors by what happens in a step.
 
-    python benchmarks/blocks_errors.py results/blocks/best/errors.jsonl RUN RUN ...
+    python benchmarks/blocks_errors.py runs/errors.jsonl RUN RUN ...
 
 One JSON line a run, on fresh validation episodes; the test set is not looked at. An error is the
 squared distance of a prediction to what came, over that of a free move; above a quarter it is bad.

@@ -1,6 +1,6 @@
 """Do the slots of a world model of blocks lie in one frame? What rules that compare slots need.
 
-    python benchmarks/blocks_frames.py results/blocks/best/frames.jsonl RUN RUN ...
+    python benchmarks/blocks_frames.py runs/frames.jsonl RUN RUN ...
 
 For each slot, on fresh validation states: the block that it shows (the one whose place explains its
 encoding best), how light that block's place and the empty ones are on its map, and how far its

@@ -1,6 +1,6 @@
 """Which makes a training step cheapest: explicit capture, torch.compile, or both?
 
-    python benchmarks/compile_or_capture.py results/bench/compile-or-capture.jsonl
+    python benchmarks/compile_or_capture.py runs/compile-or-capture.jsonl
 
 The loop's step on coordinate arithmetic, one seed and fifty: as it is (eager), captured as a CUDA
 graph (`nps.capture`), with the losses compiled by Inductor, compiled and captured, and compiled

@@ -1,6 +1,6 @@
 """What a stage costs on a CPU if it is written down as the paper has it, as naively as possible.
 
-    python benchmarks/naive_stage.py results/bench/naive-stage-cpu.jsonl
+    python benchmarks/naive_stage.py runs/naive-stage-cpu.jsonl
 
 One sequential stage, forward and backward, in plain torch operations with autograd's own gradients,
 beside `SequentialNPS` and C-SWM's GNN of width 512: one process, two threads, in turn. One JSON

@@ -337,7 +337,7 @@ def test_run_trains_tests_reports_and_goes_on(tmp_path, monkeypatch):
     page = (out / "report.html").read_text()
     assert "Coordinate arithmetic" in page
     assert page.count("data:image/png") == 1
-    assert "<p>This is the short version: epochs 1 instead of " in page
+    assert "<p>This is the quick version: epochs 1 instead of " in page
     assert "nps train arithmetic --epochs=1 " in page
     assert f"Report with figures: {out / 'report.html'}" in printed
     before = (out / "arithmetic/seed-1/provenance.json").read_bytes()

@@ -18,7 +18,7 @@ def untrained(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "run_jobs", lambda jobs, workers: None)
     monkeypatch.setattr(experiments, "evaluate", lambda folder, device: None)
 
-    def write_report(folder):
+    def write_report(folder, experiment):
         folder.mkdir(parents=True, exist_ok=True)
         return Report("none")
 

@@ -85,6 +85,17 @@ def test_quick_is_small_and_the_whole_is_all():
     assert modes == {"eager", "captured", "compiled", "compiled+captured"}
 
 
+def test_files_go_to_the_users_runs_unless_out_says_otherwise(tmp_path, monkeypatch):
+    """Never into results/, which git tracks."""
+    (tmp_path / "results/bench").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--slots", "2", "--rules", "2", "--only", "centre", "--modes", "eager"]
+    out, _ = call(*TINY, *MODELS, *flags)
+    assert out.endswith("Written: runs/bench/bench-cpu.json\n")
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert written == [tmp_path / "runs/bench/bench-cpu.json"]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

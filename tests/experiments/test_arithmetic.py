@@ -17,7 +17,6 @@ from nps.experiments.arithmetic import (
 )
 from nps.experiments.arithmetic_report import PAPER_TABLES
 from nps.experiments.balance import use_entropy
-from nps.experiments.results import Result, median_run, read_results, spread
 from nps.rules import Trace
 from nps.training.config import from_json, to_json
 from nps.training.loop import train
@@ -156,12 +155,3 @@ def test_presets_are_found_by_name():
     experiment, preset = find_preset("arithmetic-sharp")
     assert experiment is EXPERIMENTS["arithmetic"]
     assert preset.config.reading == "other"
-
-
-def test_spread_and_median(tmp_path):
-    runs = [Result("p", s, {}, {"mse": m}, Run(tmp_path)) for s, m in enumerate([0.3, 0.1, 0.2])]
-    assert spread(runs, "mse", ".1f") == "0.2 (0.1 to 0.3)"
-    assert spread(runs[:1], "mse", ".1f") == "0.3"
-    assert median_run(runs, "mse").seed == 2
-    with pytest.raises(UserError, match="no tested runs"):
-        read_results(tmp_path)

@@ -13,7 +13,7 @@ from nps.experiments import EXPERIMENTS, load_task
 from nps.experiments.atari import PRESETS, AtariTask, Config
 from nps.experiments.atari import data as making
 from nps.experiments.atari import report as reports
-from nps.experiments.results import read_result
+from nps.experiments.results import read_run
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.loop import train
@@ -230,7 +230,7 @@ def write_tested(folder, game, preset, seed, hits):
 def test_mean_and_standard_deviation_over_seeds(tmp_path):
     for seed, hits in enumerate((0.2, 0.5)):
         write_tested(tmp_path, "qbert", "atari-nps", seed, hits)
-    assert read_result(tmp_path / "atari-nps/seed-1").seed == 1
+    assert read_run(tmp_path / "atari-nps/seed-1").seed == 1
     rows = reports.summary_table(reports.read_games(tmp_path)).rows
     assert rows[0][:2] == ["Q*bert: NPS", "35.0 ± 21.2"]
     assert rows[1][1] == "–"
@@ -258,12 +258,13 @@ def test_the_figure_has_the_games_and_the_mean_of_what_all_of_them_have(tmp_path
 
 
 def test_a_run_of_another_experiment_is_named(tmp_path):
+    write_tested(tmp_path / "pong", "pong", "atari-nps", 0, 0.5)
     folder = tmp_path / "quick/blocks-nps/seed-0"
     folder.mkdir(parents=True)
     config = {"schema": 1, "experiment": "blocks", "preset": "blocks-nps", "seed": 0, "config": {}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "test.json").write_text("{}")
-    with pytest.raises(UserError, match="a run of another experiment"):
+    with pytest.raises(UserError, match="quick/blocks-nps/seed-0: a run of blocks, but"):
         reports.read_games(tmp_path)
 
 

@@ -6,7 +6,6 @@ import io
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,8 @@ from nps.experiments import EXPERIMENTS, evaluate, load_task
 from nps.experiments.blocks import PRESETS, BlocksTask, Config, pushes
 from nps.experiments.blocks import look as looking
 from nps.experiments.blocks import task as tasks
-from nps.experiments.blocks.report import validation_losses
-from nps.experiments.results import mean_sd, read_results
+from nps.experiments.blocks.report import validation_losses, write_report
+from nps.experiments.results import read_results
 from nps.inspect import figures
 from nps.inspect.report import Table
 from nps.models.contrastive import DRAWS
@@ -252,7 +251,7 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
     assert "| Fixed palette: NPS" in page
     drawn = []
     monkeypatch.setattr(figures, "percent_points", lambda panels, x: drawn.append(panels) or b"")
-    report = EXPERIMENTS["blocks"].write_report(Path(tmp_path))
+    report = write_report(Path(tmp_path), EXPERIMENTS["blocks"])
     _, moves, *_ = (block for block in report.blocks if isinstance(block, Table))
     assert moves.rows[0][2] == "–"  # nothing pushes in C-SWM's shapes
     (rows,) = (b.rows for b in report.blocks if isinstance(b, Table) and b.columns[0] == "Stages")
@@ -275,15 +274,8 @@ def test_losses_over_training_are_those_of_epochs_that_all_seeds_have(tmp_path):
         rows = [{"epoch": e, "validation": {"loss": seed + e / 10}} for e in epochs]
         lines = [json.dumps(row) for row in [{"epoch": 1, "loss": 9.0}, *rows]]
         (folder / "metrics.jsonl").write_text("\n".join(lines))
-    losses = validation_losses(read_results(tmp_path)["blocks-nps"])
+    losses = validation_losses(read_results(tmp_path))
     assert {epoch: list(each) for epoch, each in losses.items()} == {5: [0.5, 1.5]}
-
-
-def test_mean_and_standard_deviation():
-    """Of a sample, as numpy has it with one degree of freedom less."""
-    numbers = [97.1, 98.4, 96.2, 99.9]
-    assert mean_sd(numbers) == f"{np.mean(numbers):.1f} ± {np.std(numbers, ddof=1):.1f}"
-    assert mean_sd([97.14]) == "97.1"
 
 
 @pytest.mark.parametrize(

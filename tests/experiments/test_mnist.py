@@ -287,7 +287,7 @@ def test_a_start_may_be_one_run(tmp_path, trained):
     [
         (None, [], "seed-1: no such run folder"),
         ("config", ["--seed=0"], "has no config.json"),
-        ("log", ["--seed=0"], "is not trained to its end"),
+        ("log", ["--seed=0"], "is not trained to the end"),
         (None, ["--seed=0", "--hidden-dim=9"], "has hidden_dim 8, expected 9"),
         ("flag", ["--seed=0"], "expected --start-from, a folder of mnist-balanced runs"),
     ],

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nps.experiments import EXPERIMENTS
 from nps.experiments.mnist.pictures import SEQUENCE
 from nps.experiments.mnist.report import summary_table, write_report
-from nps.experiments.results import read_results
+from nps.experiments.results import by_variant, read_results
 from nps.inspect.pictures import pack
 from nps.inspect.report import Figure, Heading, Report, Table, Text, markdown
 
@@ -87,7 +88,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder) -> Report:
-    return write_report(folder)
+    return write_report(folder, EXPERIMENTS["mnist"])
 
 
 def tables(report: Report) -> list[Table]:
@@ -95,7 +96,7 @@ def tables(report: Report) -> list[Table]:
 
 
 def test_summary_has_paper_ours_and_floors(folder, report):
-    rows = {row[0]: row[1:] for row in summary_table(read_results(folder)).rows}
+    rows = {row[0]: row[1:] for row in summary_table(by_variant(read_results(folder))).rows}
     assert rows["NPS (paper's settings)"] == [
         "0.02",
         "0.0050 (0.0040 to 0.0090)",
@@ -162,7 +163,7 @@ def test_figures_are_drawn_from_the_log(report):
 
 def test_without_matplotlib_there_are_tables_and_a_word(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    blocks = write_report(folder).blocks
+    blocks = write_report(folder, EXPERIMENTS["mnist"]).blocks
     assert not any(isinstance(block, Figure) for block in blocks)
     assert sum(isinstance(b, Text) and "[plots]" in b.text for b in blocks) == 2
 
@@ -170,7 +171,7 @@ def test_without_matplotlib_there_are_tables_and_a_word(folder, monkeypatch):
 def test_logs_with_less_give_a_shorter_report(tmp_path):
     log(tmp_path, "mnist-mlp", 0, mse=0.01, deletion=[])
     log(tmp_path, "mnist-my-own", 0, mse=0.02)
-    report = write_report(tmp_path)
+    report = write_report(tmp_path, EXPERIMENTS["mnist"])
     headings = [block.text for block in report.blocks if isinstance(block, Heading)]
     assert "Composition" not in headings
     assert not any("Surgery" in heading for heading in headings)

@@ -1,93 +1,124 @@
-"""What a report says of where its numbers come from: time, commands, what was changed."""
+"""Runs from folders and from tables are the same to a reader."""
 
-import json
+import dataclasses
 
 import pytest
 
-from nps.experiments import EXPERIMENTS, changes
-from nps.experiments.results import provenance, read_result, wall_time
-from nps.training.config import to_json
+from nps.errors import UserError
+from nps.experiments.collect import add
+from nps.experiments.results import by_variant, read_results, read_run, read_runs
+from tests.experiments.runs import session, write_run
+
+CURVE = [{"epoch": 1, "loss": 1 / 3, "validation": {"table": [[1, 2]], "loss": 2.5e-9}}]
 
 
-def sitting(first, last, seconds, seeds=1):
-    return {"from_step": first, "to_step": last, "wall_seconds": seconds, "seeds_in_stack": seeds}
+@pytest.fixture
+def folder(tmp_path):
+    """Two variants, one with two seeds, out of order on disk."""
+    for variant, seed in (("b", 10), ("b", 9), ("a", 0)):
+        write_run(
+            tmp_path / "runs" / variant / f"seed-{seed}",
+            preset="mnist",
+            seed=seed,
+            config={"epochs": 2, "depth": 4},
+            test={"mse": 0.1 + seed / 3, "pictures": {"x": [1, 2.5, None]}},
+            sessions=[session(0, 5, 1.25), session(5, 9, 1.5)],
+            curve=CURVE,
+        )
+    return tmp_path / "runs"
 
 
-@pytest.mark.parametrize(
-    ("sittings", "told"),
-    [
-        ([sitting(0, 100, 12.0)], "12 s a run"),
-        ([sitting(0, 100, 12.0, seeds=5)], "12 s for 5 seeds"),
-        ([sitting(0, 60, 12.0), sitting(60, 100, 8.0)], "20 s a run"),
-        ([sitting(0, 60, 12.0), sitting(50, 100, 8.0)], "20 s a run"),  # went on from a save
-        ([sitting(40, 100, 12.0)], "over 12 s a run"),  # the first was killed
-        ([sitting(0, 60, 12.0), sitting(70, 100, 8.0, seeds=5)], "over 20 s for 5 seeds"),
-    ],
-)
-def test_a_time_that_is_not_all_known_is_told_as_such(tmp_path, sittings, told):
-    run = write(tmp_path / "a", "mnist", "a", {}, sittings)
-    assert wall_time([read_result(run)]) == told
+@pytest.fixture
+def table(folder, tmp_path):
+    """The same runs as a table, published."""
+    runs = [dataclasses.replace(run, published=True) for run in read_runs(folder)]
+    add(tmp_path / "table", runs)
+    return tmp_path / "table"
 
 
-def write(folder, experiment, preset, config, sittings):
-    """The logs of a tested run."""
-    run = folder / "seed-0"
-    run.mkdir(parents=True)
-    saved = {"schema": 1, "experiment": experiment, "preset": preset, "seed": 0, "config": config}
-    contents = {"config": saved, "test": {}, "provenance": sittings}
-    for name, content in contents.items():
-        (run / f"{name}.json").write_text(json.dumps(content))
-    return run
+def contents(run):
+    return {**vars(run), "path": None, "read_curve": None, "published": None}
 
 
-def result_of(folder, preset, experiment="blocks", **config):
-    usual = to_json(EXPERIMENTS[experiment].presets[preset].config)
-    where = {"device": "cpu", "torch": "2", "commit": "c", "precision": "tf32"}
-    sittings = [{**sitting(0, 100, 12.0), **where}]
-    return read_result(write(folder, experiment, preset, {**usual, **config}, sittings))
+def test_a_table_gives_what_the_folders_give(folder, table):
+    from_folders, from_table = read_results(folder), read_results(table)
+    assert [contents(run) for run in from_table] == [contents(run) for run in from_folders]
+    assert [(run.variant, run.seed) for run in from_table] == [("a", 0), ("b", 9), ("b", 10)]
+    assert from_table[0].path == table / "a/seed-0"
+    assert from_table[0].seconds == 2.75
 
 
-def test_commands_give_the_runs_that_were_tested(tmp_path):
-    as_it_is = result_of(tmp_path / "blocks-nps", "blocks-nps")
-    changed = result_of(tmp_path / "mine", "blocks-nps", epochs=3, stay=False)
-    game = result_of(tmp_path / "game", "atari-nps", "atari", epochs=3)
-    own = result_of(tmp_path / "own", "world-model", "world-model", episodes="my file.h5")
-    _, lines = provenance([[as_it_is], [changed], [game], [own]])
-    assert [line.partition(":")[0] for line in lines.lines[:4]] == [
-        "nps train blocks-nps --precision=tf32",
-        "nps train blocks-nps --epochs=3 --no-stay --precision=tf32",
-        "nps train atari-nps --game=pong --epochs=3 --precision=tf32",
-        "nps train world-model '--data=my file.h5' --precision=tf32",
+def test_curves_are_those_of_the_log_to_six_digits(folder, table):
+    for run in read_results(folder):
+        assert run.curve() == CURVE
+    for run in read_results(table):
+        assert run.curve() == [
+            {"epoch": 1, "loss": 0.333333, "validation": {"table": [[1, 2]], "loss": 2.5e-9}}
+        ]
+
+
+def test_a_table_without_curves_still_has_results(table):
+    (table / "curves.jsonl.xz").unlink()
+    assert [run.curve() for run in read_results(table)] == [[], [], []]
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+def test_parts_have_the_same_addresses_in_both(kind, request):
+    root = request.getfixturevalue(kind)
+    assert [run.seed for run in read_results(root / "b")] == [9, 10]
+    (one,) = read_results(root / "b/seed-10")
+    assert (one.variant, one.seed) == ("b", 10)
+
+
+def test_groups_are_one_level_further_down(tmp_path):
+    for game in ("pong", "qbert"):
+        write_run(tmp_path / game / "nps/seed-0", test={})
+    both = read_results(tmp_path)
+    assert [(run.group, run.variant) for run in both] == [("pong", "nps"), ("qbert", "nps")]
+    with pytest.raises(UserError, match="expected one run of nps with seed 0"):
+        by_variant(both)
+    write_run(tmp_path / "nps/seed-0", test={})  # level one comes first
+    assert [run.group for run in read_results(tmp_path)] == [""]
+
+
+def test_a_run_that_is_its_own_folder_is_called_after_its_preset(tmp_path, monkeypatch):
+    write_run(tmp_path / "mine", preset="mnist-mlp", test={})
+    assert read_run(tmp_path / "mine").variant == "mnist-mlp"
+    write_run(tmp_path / "a/seed-3", seed=3, test={})
+    monkeypatch.chdir(tmp_path / "a/seed-3")
+    assert read_run(type(tmp_path)(".")).variant == "a"
+
+
+def test_only_what_is_tested_and_published_is_shown_of_a_table(tmp_path, folder):
+    runs = read_runs(folder)
+    quick = [dataclasses.replace(run, group="quick") for run in runs]
+    add(tmp_path / "t", [dataclasses.replace(runs[0], published=True), *quick])
+    assert [run.address for run in read_results(tmp_path / "t")] == ["a/seed-0"]
+    assert len(read_runs(tmp_path / "t")) == 4
+    assert [run.address for run in read_results(tmp_path / "t/quick/b")] == [
+        "quick/b/seed-9",
+        "quick/b/seed-10",
     ]
+    add(tmp_path / "none", quick)
+    with pytest.raises(UserError, match="no published runs in it; all runs: nps table"):
+        read_results(tmp_path / "none")
+    with pytest.raises(UserError, match=r"no runs in 'quik'; did you mean quick\?"):
+        read_results(tmp_path / "t/quik")
 
 
-def test_a_variant_that_got_a_name_is_told_by_it(tmp_path):
-    as_aligned = {"transition": "gnn", "negatives": "time-aligned"}
-    named = result_of(tmp_path / "atari-gnn-aligned", "atari-nps", "atari", **as_aligned)
-    other = result_of(tmp_path / "x/atari-gnn-aligned", "atari-nps", "atari", transition="gnn")
-    assert changes.command([named]) == "nps train atari-gnn-aligned --game=pong --precision=tf32"
-    assert changes.told([[named]]) == []
-    assert "atari-nps --game=pong --transition=gnn" in changes.command([other])
+def test_nothing_to_show_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="no tested runs"):
+        read_results(tmp_path)
+    write_run(tmp_path / "a/seed-0")
+    with pytest.raises(UserError, match="none of its 1 runs has been tested"):
+        read_results(tmp_path)
+    assert [run.tested for run in read_runs(tmp_path)] == [False]
 
 
-def test_a_preset_that_is_gone_is_told_by_its_name(tmp_path):
-    run = write(tmp_path / "a", "mnist", "mnist-old", {"epochs": 2}, [sitting(0, 1, 1.0)])
-    assert changes.command([read_result(run)]) == "nps train mnist-old"
-
-
-def test_reports_begin_with_what_was_changed(tmp_path):
-    quick = EXPERIMENTS["blocks"].quick["shapes-gnn"]
-    one, two = (
-        [result_of(tmp_path / preset, preset, **quick)] for preset in ("shapes-gnn", "blocks-gnn")
-    )
-    whole = [result_of(tmp_path / "whole", "blocks-gnn")]
-    longer = [result_of(tmp_path / "longer", "blocks-gnn", epochs=101)]
-    other_game = [result_of(tmp_path / "game", "atari-nps", "atari", game="qbert")]
-    assert changes.told([whole]) == changes.told([other_game]) == []
-    (short,) = changes.told([one, two])
-    assert short.text.startswith("This is the short version: epochs 20 instead of 100, batch_size ")
-    assert "batch_size 256 instead of 1024 or 512, " in short.text
-    assert "(in " not in short.text
-    (some,) = changes.told([whole, longer])
-    start = "Not the presets as they are: epochs 101 instead of 100 (in blocks-gnn)."
-    assert some.text.startswith(start)
+def test_runs_of_two_experiments_are_refused(tmp_path):
+    write_run(tmp_path / "a/seed-0", "atari", test={})
+    write_run(tmp_path / "b/seed-0", "blocks", test={})
+    with pytest.raises(
+        UserError, match=r"b/seed-0: a run of blocks, but .*a/seed-0 is one of atari"
+    ):
+        read_results(tmp_path)

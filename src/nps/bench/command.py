@@ -1,4 +1,4 @@
-"""`nps bench`: from flags to groups, from groups to tables, JSON and figures."""
+"""`nps bench`: flags to groups of cases, measured rows to JSON and figures."""
 
 from __future__ import annotations
 
@@ -48,36 +48,36 @@ DRAWN: tuple[Axis, ...] = ("slots", "rules")
 class BenchArgs:
     device: Literal["cpu", "cuda"] = "cpu"
     """cpu or cuda."""
-    out: Path = Path("results/bench")
+    out: Path = Path("runs/bench")
     """Folder for bench-DEVICE.json and the figures."""
     only: tuple[Section, ...] = ()
-    """Some sections: all models at the centre, over one axis, or the goals (default: all)."""
+    """Sections to measure: all models at the centre, over one axis, or the goals (default: all)."""
     works: tuple[Work, ...] = ()
     """forward, step (forward and backward), rollout (default: all; with --quick the first two)."""
     modes: tuple[Mode, ...] = ()
     """How layers run. Default: eager, on CUDA captured as well, and all modes at the centre."""
     models: tuple[str, ...] = ()
-    """Only these models; ratios need gnn-512 among them."""
+    """Models to measure (default: all); ratios need gnn-512."""
     batch: tuple[int, ...] = ()
-    """Batch sizes; the first is the centre if the usual centre is not among them."""
+    """Batch sizes; the first is the centre if the usual centre is not one of them."""
     slots: tuple[int, ...] = ()
     """Numbers of slots, likewise."""
     rules: tuple[int, ...] = ()
     """Numbers of rules, likewise."""
     quick: bool = False
-    """Some models and a handful of sizes, no compilation, no goals."""
+    """Measure some models at a few sizes, without compilation and goals."""
     threads: int | None = None
     """CPU threads (default: 2 on the CPU)."""
     rounds: int = 7
-    """Alternating rounds; the median counts."""
+    """Alternating rounds; the median is reported."""
     budget: float = 0.5
-    """Seconds a call may take; slower cases are left out, and told."""
+    """Seconds that a call may take; slower cases are left out and listed."""
     steps: str | None = None
     """Measure whole training steps of this preset instead, for stacks of --seeds."""
     seeds: tuple[int, ...] = SEEDS
-    """Sizes of the stacks for --steps."""
+    """Numbers of seeds trained together, for --steps."""
     table: tuple[Path, ...] = ()
-    """Measure nothing; show the tables of these bench-DEVICE.json, as one."""
+    """Measure nothing; show the tables of these bench-DEVICE.json files, joined."""
     draw: Path | None = None
     """With --table, draw the figures into this folder."""
 
@@ -124,7 +124,7 @@ def plan(args: BenchArgs) -> tuple[Grid, list[Group]]:
 
 
 def run(args: BenchArgs, keep: Callable[[Bench], object] = lambda bench: None) -> Bench:
-    """Measure. `keep` gets what is there every few seconds, so that a stop loses little."""
+    """Measure all groups. `keep` gets the rows so far every few seconds, so that little is lost."""
     device = torch.device(args.device)
     grid, groups = plan(args)
     cases = sum(len(group.cases) for group in groups)
@@ -150,7 +150,7 @@ def run(args: BenchArgs, keep: Callable[[Bench], object] = lambda bench: None) -
 
 
 def run_steps(args: BenchArgs) -> dict[str, Any]:
-    """Measure whole training steps. Nothing is written."""
+    """Measure whole training steps, without writing anything."""
     assert args.steps is not None
     experiment, _ = find_preset(args.steps)
     device = torch.device(args.device)
@@ -179,7 +179,7 @@ def write(bench: Bench, folder: Path, *, draw: bool = True) -> list[Path]:
 
 
 def write_figures(bench: Bench, folder: Path) -> list[Path]:
-    """With matplotlib, the figures that have enough sizes."""
+    """Figures over each axis that has at least two sizes; none without matplotlib."""
     paths = []
     with told_in_one_line(f"cannot write into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def write_figures(bench: Bench, folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _settings(threads: int | None) -> Iterator[None]:
-    """Threads and exact float32 products for the time of the bench."""
+    """Set the threads and exact float32 products, and restore both afterwards."""
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(threads or before[0])
     torch.set_float32_matmul_precision("highest")

@@ -12,19 +12,20 @@ from nps.flags import parse
 
 
 def bench(args: Sequence[str]) -> None:
-    """Time NPS, GNN and attention side by side, and count what each of them takes.
+    """Time NPS, GNN and attention side by side, and count their parameters, FLOPs and memory.
 
-    Every size is measured in alternating rounds, so that noise hits all models alike. Written are
-    bench-DEVICE.json and, with the extra `plots`, figures of time over slots and over rules.
+    Models are measured in alternating rounds, so that noise affects all of them alike. Writes
+    bench-DEVICE.json into the folder --out and, with the extra `plots`, figures of time over slots
+    and over rules.
 
     Examples:
       nps bench --quick
-      nps bench --device cuda --out results/bench
+      nps bench --device cuda --out runs/bench-a100
       nps bench --only goals
       nps bench --only slots --slots 2 5 10 --works step --models sequential gnn-512
       nps bench --steps arithmetic --seeds 1 10 50
       nps bench --table results/bench/bench-cpu.json
-      nps bench --table slots/bench-cuda.json rules/bench-cuda.json --draw figures
+      nps bench --table slots/bench-cuda.json rules/bench-cuda.json --draw docs/images
     """
     from nps.bench import command
     from nps.bench.report import join, read, report

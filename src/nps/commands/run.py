@@ -100,7 +100,7 @@ def run(args: Sequence[str]) -> None:
         run_jobs(jobs, workers)
     for folder in folders:
         evaluate(folder, options.device)
-    report = experiment.write_report(out)
+    report = experiment.write_report(out, experiment)
     page = report.write(out)
     report.show(Console())
     drawn = any(isinstance(block, Figure) for block in report.blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,34 +17,113 @@ class TableArgs:
     """Markdown files whose `<!-- table: NAME -->` … `<!-- end -->` is replaced by the table."""
     report: bool = False
     """Also write report.html and its figures into the folder."""
+    list: bool = False
+    """List all runs instead, also those that are not tested or not published."""
+
+
+@dataclass(frozen=True)
+class AddArgs:
+    add: tuple[Path, ...]
+    """Tested runs: run folders, or folders of run folders."""
+    to: Path
+    """Folder of the table, results/EXPERIMENT; a table is made if it has none."""
+    published: bool = False
+    """Show these runs in the tables of README and docs."""
+    group: str | None = None
+    """Keep the runs apart under this name, such as quick/pong (default: the values of the
+    experiment's own flags, such as the game)."""
+    variant: str | None = None
+    """The name of the model in tables (default: of the folder above seed-<s>, or the preset)."""
+    replace: bool = False
+    """Replace runs of the same group, variant and seed."""
 
 
 def table(args: Sequence[str]) -> None:
-    """Print the results table of a folder of runs as Markdown, or put it into documents.
+    """Print the results table of a folder of runs as Markdown, put it into documents, or add runs
+    to the tables of results/.
+
+    RESULTS is a folder of runs, the folder of a table such as results/atari, which shows its
+    published runs, or the name of a group in a table.
 
     Examples:
-      nps table results/arithmetic
+      nps table runs/arithmetic
       nps table results/arithmetic --report --into README.md docs/arithmetic.md
-      nps table runs/atari
+      nps table results/atari/study
+      nps table results/atari --list
+      nps table --add runs/atari/pong/atari-nps --to results/atari --published
+      nps table --add runs/mine/seed-0 --to results/blocks --group quick --replace
+      nps table --add --help
     """
-    from nps.experiments import find_experiment
-    from nps.experiments.results import read_result, tested
-    from nps.inspect.report import Table, markdown, put_into
-
+    if any(arg.partition("=")[0] == "--add" for arg in args):
+        _add(parse(AddArgs, args, prog="nps table", about=about(table)))
+        return
     name, rest = positional(table, "RESULTS", args)
     options = parse(TableArgs, rest, prog="nps table RESULTS", about=about(table))
-    folder = Path(name)
-    first = read_result(tested(folder)[0]).run.read()
-    experiment = find_experiment(first["experiment"])
-    report = experiment.write_report(folder)
+    if options.list:
+        _list(Path(name))
+    else:
+        _show(Path(name), options)
+
+
+def _show(path: Path, options: TableArgs) -> None:
+    from nps.experiments import find_experiment
+    from nps.experiments.results import read_results
+    from nps.inspect.report import Table, markdown, put_into
+
+    experiment = find_experiment(read_results(path)[0].experiment)
+    report = experiment.write_report(path, experiment)
     summary, *more = (block for block in report.blocks if isinstance(block, Table))
     if not options.into and not options.report:
         print(markdown(summary))
     if options.report:
-        print(f"{report.write(folder)} written")
-    for path in options.into:
-        put_into(path, experiment.name, [summary, *(table for table in more if table.name)])
-        print(f"{path}: table {experiment.name} updated")
+        path.mkdir(parents=True, exist_ok=True)  # a group of a table may have no folder
+        print(f"{report.write(path)} written")
+    for document in options.into:
+        put_into(document, experiment.name, [summary, *(table for table in more if table.name)])
+        print(f"{document}: table {experiment.name} updated")
+
+
+def _list(path: Path) -> None:
+    """A row for each variant: how many runs there are, and of which kind."""
+    from nps.experiments.results import read_runs
+    from nps.inspect.report import Table, markdown
+
+    runs: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
+    for run in read_runs(path):
+        runs.setdefault((run.group, run.variant), []).append((run.tested, run.published))
+    require(bool(runs), f"{path}: no runs in it")
+    rows = [
+        [group or "–", variant, *map(str, (len(kinds), *map(sum, zip(*kinds, strict=True))))]
+        for (group, variant), kinds in runs.items()
+    ]
+    columns = ["Group", "Variant", "Runs", "Tested", "Published"]
+    print(markdown(Table(columns, rows)))
+
+
+def _add(options: AddArgs) -> None:
+    from nps.experiments import find_experiment
+    from nps.experiments.collect import add
+    from nps.experiments.results import read_run, run_folders
+
+    runs = []
+    for path in options.add:
+        folders = run_folders(path)
+        require(bool(folders), f"--add: {path}: no run folder, and no folder of run folders")
+        for run in map(read_run, folders):
+            flags = find_experiment(run.experiment).flags
+            usual = "/".join(str(run.config[name]) for name in flags)
+            runs.append(
+                dataclasses.replace(
+                    run,
+                    group=usual if options.group is None else options.group.strip("/"),
+                    variant=options.variant or run.variant,
+                    published=options.published,
+                )
+            )
+    require(bool(runs), "--add: expected at least one run")
+    added = add(options.to, runs, replace=options.replace)
+    replaced = f", {added.replaced} replaced" if added.replaced else ""
+    print(f"{options.to}: {added.new} runs added{replaced}; it has {added.total}")
 
 
 def presets(args: Sequence[str]) -> None:

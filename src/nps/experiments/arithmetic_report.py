@@ -1,4 +1,4 @@
-"""What the coordinate arithmetic experiment shows: the paper's tables and figure, beside ours."""
+"""The report on coordinate arithmetic: the paper's tables and figure beside ours."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ import numpy as np
 
 from nps.errors import extra
 from nps.experiments import changes
-from nps.experiments.experiment import NoOptions
-from nps.experiments.results import (
-    Result,
-    count,
-    median_run,
-    provenance,
-    read_results,
-    spread,
-)
+from nps.experiments.experiment import Experiment, NoOptions
+from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.summaries import count, median_run, spread
 from nps.inspect import figures
 from nps.inspect.report import Block, Figure, Heading, Lines, Report, Table, Text
 from nps.inspect.rules import rule_table, usage
@@ -53,11 +47,11 @@ LABELS = {
 }
 
 
-def write_report(folder: Path) -> Report:
-    """Tables and figures from the run logs in `folder`."""
-    results = read_results(folder)
+def write_report(path: Path, experiment: Experiment) -> Report:
+    """Tables and figures of the tested runs at `path`."""
+    results = by_variant(read_results(path))
     report = Report("Coordinate arithmetic: rules discovered from demonstrations")
-    report.add(*changes.told(results.values()))
+    report.add(*changes.notice(results.values(), experiment))
     report.add(summary_table(results), choices_table(results))
     shown = {name: median_run(runs, "segregation") for name, runs in results.items()}
     for name in ("arithmetic", "arithmetic-sharp"):
@@ -69,7 +63,7 @@ def write_report(folder: Path) -> Report:
         caption = f"{LABELS[name]}: uses on the test set, seed {result.seed}"
         report.add(usage(OPERATIONS, result.test["table"], caption, PAPER_TABLES.get(name)))
     report.add(*_figure(shown))
-    report.add(*provenance(results.values()))
+    report.add(*changes.provenance(results.values(), experiment))
     return report
 
 
@@ -96,7 +90,7 @@ def summary_table(results: dict[str, list[Result]]) -> Table:
 
 
 def choices_table(results: dict[str, list[Result]]) -> Table:
-    """How good the single choices are."""
+    """How often each choice is the right one."""
     metrics = ("nmi", "primary_accuracy", "context_accuracy")
     rows = [
         [LABELS[name], *(spread(results[name], metric, ".2f") for metric in metrics)]
@@ -133,7 +127,7 @@ def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
     names = [name for name in drawn if name in shown]
     panels: dict[str, tuple[Sequence[int], np.ndarray]] = {}
     for name in names:
-        rows = [row for row in shown[name].run.metrics() if "validation" in row]
+        rows = [row for row in shown[name].curve() if "validation" in row]
         tables = np.array([row["validation"]["table"] for row in rows])
         panels[LABELS[name].split(" (")[0]] = ([row["epoch"] for row in rows], tables)
     if not figures.available():

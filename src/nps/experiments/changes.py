@@ -1,80 +1,105 @@
-"""How tested runs differ from their presets: what a report must say before its numbers are read."""
+"""How runs differ from their presets, and the commands that repeat them.
+
+A report states both: the differences before its numbers, the commands after them.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
-from nps.inspect.report import Text
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import Result
+from nps.experiments.summaries import wall_time
+from nps.inspect.report import Heading, Lines, Text
 from nps.training.config import flag, spell, to_json
 
-if TYPE_CHECKING:
-    from nps.experiments.experiment import Experiment
-    from nps.experiments.results import Result
+Changes = dict[str, tuple[Any, Any]]
+"""field -> (the preset's value, the run's)"""
 
 
-def command(runs: Sequence[Result]) -> str:
-    """The `nps train` command that gives these runs, told from what is recorded.
+def provenance(
+    groups: Collection[Sequence[Result]], experiment: Experiment
+) -> list[Heading | Lines]:
+    """Commands, seeds, wall times, devices and commits of groups of runs, one a table row."""
+    lines = []
+    for runs in groups:
+        seeds = _seeds([run.seed for run in runs])
+        epochs = runs[0].config["epochs"]
+        lines.append(f"{command(runs, experiment)}: {seeds}, {epochs} epochs, {wall_time(runs)}")
+    sessions = [session for runs in groups for run in runs for session in run.provenance]
+    for key in ("device", "torch", "commit"):
+        lines.append(f"{key}: {', '.join(sorted({str(session[key]) for session in sessions}))}")
+    return [Heading("Where the numbers come from"), Lines(lines)]
 
-    Precision is the one thing that changes a result and is no part of the config.
+
+def command(runs: Sequence[Result], experiment: Experiment) -> str:
+    """The `nps train` command that gives these runs.
+
+    Precision changes a result but is not part of the config: it is read from the provenance.
     """
-    experiment, preset = _trained_as(runs[0])
-    words = ["nps train", preset]
-    if experiment is not None:
-        always = {name: runs[0].config[name] for name in experiment.flags}
-        changed = {name: now for name, (_, now) in changes(runs[0]).items()}
-        for name, value in {**always, **changed}.items():
-            words.append(flag("data" if name == experiment.data_field else name, value))
-    precision = next((s["precision"] for s in runs[0].provenance if "precision" in s), "float32")
+    first = runs[0]
+    preset = preset_of(first, experiment)
+    fields = {name: first.config[name] for name in experiment.flags}
+    fields |= {name: now for name, (_, now) in changes(first, experiment).items()}
+    flags = [
+        flag("data" if name == experiment.data_field else name, value)
+        for name, value in fields.items()
+    ]
+    precision = next((s["precision"] for s in first.provenance if "precision" in s), "float32")
     if precision != "float32":
-        words.append(flag("precision", precision))
-    return " ".join([words[0], *map(shlex.quote, words[1:])])
+        flags.append(flag("precision", precision))
+    return " ".join(["nps train", *map(shlex.quote, [preset, *flags])])
 
 
-def changes(result: Result) -> dict[str, tuple[Any, Any]]:
-    """field -> (the preset's value, the run's), of a preset that is known."""
-    experiment, preset = _trained_as(result)
-    if experiment is None or preset not in experiment.presets:
-        return {}
-    return _from_preset(result, experiment, preset)
-
-
-def told(results: Iterable[Sequence[Result]]) -> list[Text]:
-    """A sentence for the top of a report on runs that are not their presets as they are."""
-    firsts = [runs[0] for runs in results]
-    changed = [run for run in firsts if _of_training(run)]
+def notice(groups: Iterable[Sequence[Result]], experiment: Experiment) -> list[Text]:
+    """A sentence for the top of a report, if training differed from the presets."""
+    firsts = [runs[0] for runs in groups]
+    changed = [run for run in firsts if _training_changes(run, experiment)]
     if not changed:
         return []
     values: dict[str, tuple[list[str], list[str]]] = {}
     for run in changed:
-        for name, (usual, now) in _of_training(run).items():
+        for name, (preset, now) in _training_changes(run, experiment).items():
             before, after = values.setdefault(name, ([], []))
-            before.append(spell(usual))
+            before.append(spell(preset))
             after.append(spell(now))
     what = ", ".join(
         f"{name} {_either(after)} instead of {_either(before)}"
         for name, (before, after) in values.items()
     )
-    whose = dict.fromkeys(_trained_as(run)[1] for run in changed)
-    where = "" if len(changed) == len(firsts) else f" (in {', '.join(whose)})"
-    if all(map(_is_short, changed)):
-        begin = "This is the short version"
-        end = "Read its numbers beside neither the paper's nor those of the full presets."
+    presets = dict.fromkeys(preset_of(run, experiment) for run in changed)
+    where = "" if len(changed) == len(firsts) else f" (in {', '.join(presets)})"
+    if all(_is_quick(run, experiment) for run in changed):
+        start = "This is the quick version"
+        end = "Do not compare its numbers with the paper's, or with those of the full presets."
     else:
-        begin = "Not the presets as they are"
-        end = "Which run has which is told at the end."
-    return [Text(f"{begin}: {what}{where}. {end}")]
+        start = "Some settings differ from the presets"
+        end = "The commands at the end show which runs have which."
+    return [Text(f"{start}: {what}{where}. {end}")]
 
 
-def _of_training(result: Result) -> dict[str, tuple[Any, Any]]:
-    """The changes, apart from which data and which model it begins with."""
-    experiment, _ = _trained_as(result)
-    about = _about_data(experiment) if experiment else set()
-    return {name: both for name, both in changes(result).items() if name not in about}
+def changes(result: Result, experiment: Experiment) -> Changes:
+    """What sets the run apart from its preset; nothing if that preset is no more."""
+    preset = preset_of(result, experiment)
+    return _differences(result, experiment, preset) if preset in experiment.presets else {}
 
 
-def _from_preset(result: Result, experiment: Experiment, preset: str) -> dict[str, tuple[Any, Any]]:
+def preset_of(result: Result, experiment: Experiment) -> str:
+    """The preset that describes the run best.
+
+    That is the one it was trained with, unless its variant is named after a preset with the same
+    settings: a variant that was first tried with flags, and became a preset later.
+    """
+    if result.variant in experiment.presets:
+        differences = _differences(result, experiment, result.variant)
+        if set(differences) <= _data_fields(experiment):
+            return result.variant
+    return result.preset
+
+
+def _differences(result: Result, experiment: Experiment, preset: str) -> Changes:
     usual = to_json(experiment.presets[preset].config)
     return {
         name: (usual[name], value)
@@ -83,35 +108,29 @@ def _from_preset(result: Result, experiment: Experiment, preset: str) -> dict[st
     }
 
 
-def _about_data(experiment: Experiment) -> set[str | None]:
+def _training_changes(result: Result, experiment: Experiment) -> Changes:
+    """The changes, without those that only say which data or initial model was used."""
+    fields = _data_fields(experiment)
+    return {name: both for name, both in changes(result, experiment).items() if name not in fields}
+
+
+def _data_fields(experiment: Experiment) -> set[str | None]:
     return {"start_from", *experiment.flags, experiment.data_field}
+
+
+def _is_quick(result: Result, experiment: Experiment) -> bool:
+    """True if the run has the settings of `nps run --quick`."""
+    return any(
+        quick and all(result.config.get(name) == value for name, value in quick.items())
+        for quick in experiment.quick.values()
+    )
 
 
 def _either(values: Sequence[str]) -> str:
     return " or ".join(dict.fromkeys(values))
 
 
-def _is_short(result: Result) -> bool:
-    """Has it what `nps run --quick` changes?"""
-    experiment, _ = _trained_as(result)
-    return experiment is not None and any(
-        quick and all(result.config.get(name) == value for name, value in quick.items())
-        for quick in experiment.quick.values()
-    )
-
-
-def _trained_as(result: Result) -> tuple[Experiment | None, str]:
-    """The experiment and preset in its config.json; its folder may have another name.
-
-    If that is the name of a preset which has the run's very settings, it is that one: a variant
-    that was tried with flags, and got a name for its results.
-    """
-    from nps.experiments import EXPERIMENTS  # which has the reports that are made here
-
-    saved = result.run.read()
-    experiment = EXPERIMENTS.get(saved["experiment"])
-    if experiment is not None and result.preset in experiment.presets:
-        differs = _from_preset(result, experiment, result.preset)
-        if set(differs) <= _about_data(experiment):
-            return experiment, result.preset
-    return experiment, str(saved["preset"])
+def _seeds(seeds: Sequence[int]) -> str:
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)})"

@@ -49,8 +49,8 @@ class Experiment:
     presets: Mapping[str, Preset]
     make_task: Callable[[Any, torch.device], Task]
     """(config, device) -> data and loss."""
-    write_report: Callable[[Path], Report]
-    """Folder of `<preset>/seed-<s>` run logs -> tables and figures."""
+    write_report: Callable[[Path, Experiment], Report]
+    """(path of runs, the experiment itself) -> tables and figures."""
     threads: int | None
     """Torch threads that suit its sizes on a CPU; None leaves torch's default."""
     quick: Mapping[str, Mapping[str, Any]]

@@ -1,134 +1,214 @@
-"""Read the logs of finished runs: `<preset>/seed-<s>` folders with config, metrics and test.json.
+"""Results: runs as reports see them, read from run folders or from the tables of `results/`.
 
-Reports are made from these files alone, so that the committed logs in results/ are enough to make
-every table and figure again.
+Both are addressed alike. A run is `<group>/<variant>/seed-<s>` below a folder, whether that is a
+path on disk or a row of the folder's table: `results/atari/study` gives the runs of one group,
+`results/blocks/blocks-best` those of one variant. Reports do not know which it was.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from nps.errors import UserError
-from nps.experiments import changes
+from nps.errors import UserError, nearest
+from nps.experiments.tables import CURVES, RUNS, Key, Row, key, read_table
 from nps.files import read_json
-from nps.inspect.report import Heading, Lines
 from nps.training.run import Run
+
+Curve = list[dict[str, Any]]
+"""A metric log: a dictionary an epoch."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One finished and tested run."""
+    """One run: its settings, its test metrics and where they come from."""
 
+    experiment: str
     preset: str
+    """The preset that it was trained with."""
+    variant: str
+    """The model's name in tables, from the folder above `seed-<s>`: mostly the preset's."""
     seed: int
     config: dict[str, Any]
     test: dict[str, Any]
-    run: Run
+    """Test metrics; empty if it was not tested."""
+    provenance: list[dict[str, Any]]
+    """An entry for each session of training: command, commit, device, wall time."""
+    path: Path
+    """The run folder, or its address in a table."""
+    group: str = ""
+    """The folders above the variant, such as a game or `quick`; none for most runs."""
+    tested: bool = True
+    published: bool = False
+    """True for runs that the tables of README and docs are made of."""
+    read_curve: Callable[[], Curve] = field(default=list, repr=False, compare=False)
+
+    def curve(self) -> Curve:
+        """The metric log: losses and validation metrics, an epoch each.
+
+        From a table, numbers are rounded to 6 significant digits."""
+        return self.read_curve()
+
+    @property
+    def key(self) -> Key:
+        """What identifies it in a table."""
+        return self.group, self.variant, self.seed
+
+    @property
+    def address(self) -> str:
+        """Its path below the folder of a table."""
+        return PurePosixPath(self.group, self.variant, f"seed-{self.seed}").as_posix()
 
     @property
     def seconds(self) -> float:
-        return float(sum(s["wall_seconds"] for s in self.provenance))
+        """Wall time of the training, all sessions together."""
+        return float(sum(session["wall_seconds"] for session in self.provenance))
 
     @property
     def all_timed(self) -> bool:
-        """A sitting that was killed has told no time: then the next begins where none ended."""
-        ends = [0, *(s["to_step"] for s in self.provenance)]
-        return all(s["from_step"] <= end for s, end in zip(self.provenance, ends, strict=False))
+        """False if a session was killed, which leaves no time: the next starts beyond the last."""
+        ends = [0, *(session["to_step"] for session in self.provenance)]
+        starts = [session["from_step"] for session in self.provenance]
+        return all(start <= end for start, end in zip(starts, ends, strict=False))
 
     @property
     def seeds_in_stack(self) -> int:
-        """How many seeds shared those seconds."""
-        return max(int(s.get("seeds_in_stack", 1)) for s in self.provenance)
-
-    @property
-    def provenance(self) -> list[dict[str, Any]]:
-        return self.run.provenance()
+        """Number of seeds that were trained together in that time."""
+        return max(int(session.get("seeds_in_stack", 1)) for session in self.provenance)
 
 
-def tested(folder: Path) -> list[Path]:
-    """The folders of tested runs, also those one level further down: `<game>/<preset>/seed-<s>`."""
-    found = [path for deep in ("*", "*/*") for path in folder.glob(f"{deep}/seed-*/test.json")]
-    if not found:
-        raise UserError(f"{folder}: no tested runs (<preset>/seed-<s>/test.json) in it")
-    return sorted(path.parent for path in found)
+def read_results(path: Path | str) -> list[Result]:
+    """The tested runs at `path`, ordered by group, variant and seed.
+
+    Args:
+        path: a folder of run folders (see `run_folders`); a folder with a table, which gives its
+            published runs; or an address in a table, which gives all tested runs below it.
+    """
+    path = Path(path)
+    runs = read_runs(path)
+    tested = [run for run in runs if run.tested]
+    if not tested:
+        why = f"; none of its {len(runs)} runs has been tested" if runs else ""
+        raise UserError(f"{path}: no tested runs (<preset>/seed-<s>/test.json) in it{why}")
+    if not (path / RUNS).exists():
+        return tested
+    published = [run for run in tested if run.published]
+    if not published:
+        raise UserError(
+            f"{path / RUNS}: no published runs in it; all runs: nps table {path} --list"
+        )
+    return published
 
 
-def read_results(folder: Path) -> dict[str, list[Result]]:
-    """preset -> its tested runs, by seed."""
-    results: dict[str, list[Result]] = {}
-    for path in sorted(folder.glob("*/seed-*/test.json")):
-        result = read_result(path.parent)
-        results.setdefault(result.preset, []).append(result)
-    if not results:
-        raise UserError(f"{folder}: no tested runs (<preset>/seed-<s>/test.json) in it")
-    return {name: sorted(runs, key=lambda r: r.seed) for name, runs in results.items()}
+def read_runs(path: Path | str) -> list[Result]:
+    """All runs at `path`, tested or not, published or not; as `read_results` else."""
+    path = Path(path)
+    if (path / RUNS).exists():
+        runs = _rows_of(path)
+    elif folders := run_folders(path):
+        runs = sorted((read_run(folder, path) for folder in folders), key=lambda run: run.key)
+    else:
+        runs = _below(path)
+    for run in runs:
+        if run.experiment != runs[0].experiment:
+            other = f"{runs[0].path} is one of {runs[0].experiment}"
+            raise UserError(f"{run.path}: a run of {run.experiment}, but {other}")
+    return runs
 
 
-def read_result(folder: Path) -> Result:
-    """The tested run in `<preset>/seed-<s>`."""
+def run_folders(path: Path) -> list[Path]:
+    """The path itself if it is a run; else those of `seed-<s>`, `<variant>/seed-<s>` or
+    `<group>/<variant>/seed-<s>`, whichever come first."""
+    if (path / "config.json").exists():
+        return [path]
+    for pattern in ("seed-*", "*/seed-*", "*/*/seed-*"):
+        found = [config.parent for config in path.glob(f"{pattern}/config.json")]
+        if found:
+            return found
+    return []
+
+
+def read_run(folder: Path, root: Path | None = None) -> Result:
+    """The run in a folder.
+
+    Args:
+        folder: with config.json, and mostly metrics.jsonl, provenance.json and test.json.
+        root: where its address starts; folders between the two become its group.
+    """
     run = Run(folder)
     saved = run.read()
-    test = read_json(folder / "test.json")
-    return Result(folder.parent.name, saved["seed"], saved["config"], test, run)
+    test = folder / "test.json"
+    whole = folder.absolute()
+    in_seed_folder = whole.name.startswith("seed-")
+    above = folder.relative_to(root).parts[:-2] if root else ()
+    return Result(
+        experiment=saved["experiment"],
+        preset=str(saved["preset"]),
+        variant=whole.parent.name if in_seed_folder else str(saved["preset"]),
+        seed=saved["seed"],
+        config=saved["config"],
+        test=read_json(test) if test.exists() else {},
+        provenance=run.provenance(),
+        path=folder,
+        group="/".join(above),
+        tested=test.exists(),
+        read_curve=run.metrics,
+    )
 
 
-def values(results: Sequence[Result], metric: str) -> list[float]:
-    return [float(result.test[metric]) for result in results]
+def _rows_of(folder: Path) -> list[Result]:
+    """All runs of the table in `folder`."""
+    experiment, rows = read_table(folder / RUNS, "runs")
+
+    @cache
+    def curves() -> dict[Key, Curve]:
+        path = folder / CURVES
+        logs = read_table(path, "curves")[1] if path.exists() else []
+        return {key(log): log["rows"] for log in logs}
+
+    def result(row: Row) -> Result:
+        return Result(
+            experiment=experiment,
+            preset=row["preset"],
+            variant=row["variant"],
+            seed=row["seed"],
+            config=row["config"],
+            test=row["test"] or {},
+            provenance=row["provenance"],
+            path=folder / row["group"] / row["variant"] / f"seed-{row['seed']}",
+            group=row["group"],
+            tested=row["test"] is not None,
+            published=row["published"],
+            read_curve=lambda: curves().get(key(row), []),
+        )
+
+    return [result(row) for row in rows]
 
 
-def spread(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
-    """Median and range over seeds, e.g. `0.0127 (0.0102 to 0.0178)`."""
-    numbers = values(results, metric)
-    middle = format(statistics.median(numbers), style)
-    if len(numbers) == 1:
-        return middle
-    return f"{middle} ({min(numbers):{style}} to {max(numbers):{style}})"
+def _below(path: Path) -> list[Result]:
+    """The runs whose address in the table of a parent folder is `path` or below it."""
+    folder = next((above for above in path.parents if (above / RUNS).exists()), None)
+    if folder is None:
+        return []
+    runs = _rows_of(folder)
+    found = [run for run in runs if run.path == path or path in run.path.parents]
+    if not found:
+        names = {run.path.relative_to(folder).parts[0] for run in runs}
+        wanted = path.relative_to(folder).as_posix()
+        raise UserError(f"{folder / RUNS}: no runs in {wanted!r}{nearest(wanted, names)}")
+    return found
 
 
-def mean_sd(numbers: Sequence[float], style: str = ".1f") -> str:
-    """Mean and standard deviation over seeds, e.g. `97.1 ± 0.4`; of one seed its number."""
-    middle = format(statistics.fmean(numbers), style)
-    if len(numbers) == 1:
-        return middle
-    return f"{middle} ± {statistics.stdev(numbers):{style}}"
-
-
-def median_run(results: Sequence[Result], metric: str) -> Result:
-    """The run in the middle: what a reader should expect, not the best of the lot."""
-    ordered = sorted(results, key=lambda result: result.test[metric])
-    return ordered[(len(ordered) - 1) // 2]
-
-
-def count(results: Sequence[Result], good: Callable[[Result], bool]) -> str:
-    return f"{sum(map(good, results))} of {len(results)}"
-
-
-def wall_time(runs: Sequence[Result]) -> str:
-    """What training took, for as many seeds as were trained together."""
-    seconds = sum(run.seconds for run in runs) / len(runs)
-    together = max(run.seeds_in_stack for run in runs)
-    known = f"{seconds:.0f} s" if all(run.all_timed for run in runs) else f"over {seconds:.0f} s"
-    return f"{known} a run" if together == 1 else f"{known} for {together} seeds"
-
-
-def provenance(results: Collection[Sequence[Result]]) -> list[Heading | Lines]:
-    """Commands, seeds, wall time, machine and commit of the runs of each preset."""
-    lines = []
-    for runs in results:
-        seeds = _which([run.seed for run in runs])
-        epochs = runs[0].config["epochs"]
-        lines.append(f"{changes.command(runs)}: {seeds}, {epochs} epochs, {wall_time(runs)}")
-    sittings = [sitting for runs in results for run in runs for sitting in run.provenance]
-    for key in ("device", "torch", "commit"):
-        lines.append(f"{key}: {', '.join(sorted({str(sitting[key]) for sitting in sittings}))}")
-    return [Heading("Where the numbers come from"), Lines(lines)]
-
-
-def _which(seeds: Sequence[int]) -> str:
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}"
-    return f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)})"
+def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """variant -> its runs, one a seed."""
+    variants: dict[str, dict[int, Result]] = {}
+    for run in results:
+        seeds = variants.setdefault(run.variant, {})
+        if run.seed in seeds:
+            both = f"{seeds[run.seed].path} and {run.path}"
+            raise UserError(f"{both}: expected one run of {run.variant} with seed {run.seed}")
+        seeds[run.seed] = run
+    return {name: [seeds[s] for s in sorted(seeds)] for name, seeds in variants.items()}

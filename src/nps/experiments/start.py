@@ -1,4 +1,4 @@
-"""Runs that begin where others ended: the trained model of the same seed, found and checked."""
+"""Runs that start from a trained model: find the model of the same seed, and check that it fits."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ def best_of(
     """The best model of the finished run `<folder>/seed-<seed>`.
 
     Args:
-        folder: of runs, one a seed; or of one run, whatever its seed.
-        seed: whose.
-        experiment: what the run must be of.
-        config: of the run that begins.
-        fields: in which the two configs must agree.
+        folder: folder of runs, `seed-<s>`; or one run, used for every seed.
+        seed: seed of the run that starts.
+        experiment: the experiment that both runs must belong to.
+        config: config of the run that starts.
+        fields: config fields in which the two runs must agree.
     """
     run = run_of(folder, seed)
     saved = run.read()
     if saved["experiment"] != experiment:
-        raise UserError(f"start_from: {run.folder} is a run of {saved['experiment']}")
+        got = saved["experiment"]
+        raise UserError(f"start_from: {run.folder} is a run of {got}, expected {experiment}")
     for name in fields:
         theirs, ours = saved["config"].get(name), getattr(config, name)
         if theirs != ours:
             raise UserError(f"start_from: {run.folder} has {name} {theirs}, expected {ours}")
     if not run.complete(saved):
-        raise UserError(f"start_from: {run.folder} is not trained to its end")
+        raise UserError(f"start_from: {run.folder} is not trained to the end")
     tensors = find_checkpoint(run.folder)[1].tensors
     return tensors["best"] if "best" in tensors else tensors["model"]
 
 
 def run_of(folder: Path | str, seed: int) -> Run:
-    """The run in the folder itself, or the one of this seed below it."""
+    """The run in the folder itself, or the run of this seed in it."""
     one = Path(folder, "config.json").exists()
     return Run(Path(folder) if one else Path(folder) / f"seed-{seed}")

@@ -19,7 +19,7 @@ from typing import Any
 from nps.errors import RunFailed, UserError
 from nps.experiments import evaluate
 from nps.experiments.experiment import Experiment
-from nps.experiments.results import Result, read_result
+from nps.experiments.results import Result, read_run
 from nps.files import read_json, replace_file, told_in_one_line, write_json
 from nps.inspect.report import Table, markdown
 from nps.jobs import table as sweep_table
@@ -152,7 +152,7 @@ def run_sweep(sweep: Sweep, how: How, report: Callable[[str], None]) -> Outcome:
         results: dict[str, list[Result]] = {point.name: [] for point in sweep.points()}
         for member in members:
             if member.run.folder not in failed:
-                results[member.point.name].append(read_result(member.run.folder))
+                results[member.point.name].append(read_run(member.run.folder))
         what = sweep.points(), results, sweep.seeds
         every = sweep_table.table(*what)
         record = sweep_table.record(sweep.points(), results)

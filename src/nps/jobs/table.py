@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nps.experiments.results import Result, spread, values
+from nps.experiments.results import Result
+from nps.experiments.summaries import spread, values
 from nps.inspect.report import Table
 from nps.jobs.grid import Point
 from nps.training.config import spell

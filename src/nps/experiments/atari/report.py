@@ -1,7 +1,7 @@
-"""What the experiment on Atari shows: the paper's table with ours, and the floors of its metric.
+"""The report on Atari: the paper's table beside ours, with the floors of its metric.
 
-One table for all games in the folder. Each game has its own floors: who copies the input, in
-pixels, and a transition that leaves a model's slots as they are.
+All games are in one table. Each game has its own floors: the first observation as the prediction
+(in pixels), and a transition that leaves a model's slots as they are.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nps.errors import UserError
 from nps.experiments import changes
-from nps.experiments.results import Result, provenance, read_result, tested, values
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.summaries import values
 from nps.experiments.world_models.report import COLUMNS, METRICS, STEPS, hidden_table, numbers
 from nps.inspect import figures
 from nps.inspect.report import Block, Figure, Report, Table
@@ -60,39 +61,32 @@ Panel = dict[str, dict[int, np.ndarray]]
 """line -> steps -> H@1 of the seeds"""
 
 
-def write_report(folder: Path) -> Report:
-    """Tables from the run logs of one game, or of several in folders of their own."""
-    games = read_games(folder)
+def write_report(path: Path, experiment: Experiment) -> Report:
+    """Tables and a figure of the tested runs at `path`, of one game or several."""
+    games = read_games(path)
     report = Report("World models of Atari games")
     groups = [runs for presets in games.values() for runs in presets.values()]
-    report.add(*changes.told(groups), *ranking_figure(games), summary_table(games))
+    report.add(*changes.notice(groups, experiment), *ranking_figure(games), summary_table(games))
     named = {
         f"{TITLES[game]}: {LABELS.get(preset, preset)}": runs
         for game, presets in games.items()
         for preset, runs in presets.items()
     }
     report.add(hidden_table(named))
-    report.add(*provenance(groups))
+    report.add(*changes.provenance(groups, experiment))
     return report
 
 
-def read_games(folder: Path) -> Games:
-    """game -> preset -> its runs by seed, games and presets in our order."""
+def read_games(path: Path) -> Games:
+    """game -> variant -> its runs; games in the order of `GAMES`, variants in that of `LABELS`."""
+    results = read_results(path)
     games: Games = {}
-    for path in tested(folder):
-        result = read_result(path)
-        if "game" not in result.config:
-            raise UserError(f"{path}: a run of another experiment among those of Atari games")
-        game = games.setdefault(result.config["game"], {})
-        game.setdefault(result.preset, []).append(result)
-    return {
-        game: {
-            preset: sorted(games[game][preset], key=lambda result: result.seed)
-            for preset in dict.fromkeys([*(p for p in LABELS if p in games[game]), *games[game]])
-        }
-        for game in GAMES
-        if game in games
-    }
+    for game in GAMES:
+        found = by_variant([run for run in results if run.config["game"] == game])
+        if found:
+            order = dict.fromkeys([*(name for name in LABELS if name in found), *found])
+            games[game] = {name: found[name] for name in order}
+    return games
 
 
 def summary_table(games: Games) -> Table:

@@ -1,4 +1,4 @@
-"""What the experiment on blocks shows: H@1 beside its floor, what it hides, and stages."""
+"""The report on blocks: H@1 beside its floor, what H@1 hides, and the number of stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nps.experiments import changes
-from nps.experiments.results import Result, provenance, read_results, values, wall_time
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.summaries import values, wall_time
 from nps.experiments.world_models.report import STEPS, percent
 from nps.inspect import figures
 from nps.inspect.report import Block, Figure, Report, Table
@@ -52,21 +54,21 @@ LABELS = {
 Results = Mapping[str, list[Result]]
 
 
-def write_report(folder: Path) -> Report:
-    """Tables from the run logs in `folder`."""
-    found = read_results(folder)
+def write_report(path: Path, experiment: Experiment) -> Report:
+    """Tables and figures of the tested runs at `path`."""
+    found = by_variant(read_results(path))
     known = [name for name in LABELS if name in found]
     results = {name: found[name] for name in dict.fromkeys([*known, *found])}
     report = Report("World models of blocks")
-    report.add(*changes.told(results.values()))
+    report.add(*changes.notice(results.values(), experiment))
     report.add(summary_table(results), moves_table(results))
     report.add(*can_be_fooled(results), *stages(results), *learning(results))
-    report.add(*provenance(results.values()))
+    report.add(*changes.provenance(results.values(), experiment))
     return report
 
 
 def summary_table(results: Results) -> Table:
-    """C-SWM's metric, and the model of no motion on the same slots after the most steps."""
+    """C-SWM's metrics, beside a transition that leaves the same slots as they are."""
     rows = []
     for name, runs in results.items():
         last = max(step for step in STEPS if f"h1_{step}" in runs[0].test)
@@ -83,7 +85,7 @@ def summary_table(results: Results) -> Table:
 
 
 def moves_table(results: Results) -> Table:
-    """Do they know what an action does, and does the trace of a push tell who pushed?"""
+    """Whether a model knows what actions do, and whether its trace shows who pushed."""
     metrics = ("moves_free", "moves_push", "moves_no_op", "push_moved", "push_context")
     rows = [
         [
@@ -97,13 +99,13 @@ def moves_table(results: Results) -> Table:
     caption = (
         "Free, push, no-op: share of actions whose prediction is nearest to what the action does, "
         "among what all actions do. Pushed moves: share of pushes in which the pushed block too is "
-        "foreseen to move; the pusher's move alone is enough for Push. Push told: in which the "
+        "predicted to move; the pusher's move alone is enough for Push. Push told: in which the "
         "pusher is the context of the pushed block, when a rule last changed it. In its episode: "
         "H@1 among the states of the episode, ties are misses. Parameters: of the transition. "
         "Mean ± standard deviation over seeds."
     )
-    among = [f"In its episode, {step}" for step in STEPS]
-    head = ["Model", "Free", "Push", "No-op", "Pushed moves", "Push told", *among, "Parameters"]
+    ranked = [f"In its episode, {step}" for step in STEPS]
+    head = ["Model", "Free", "Push", "No-op", "Pushed moves", "Push told", *ranked, "Parameters"]
     return Table(head, rows, caption, "moves")
 
 
@@ -211,11 +213,7 @@ def learning(results: Results) -> list[Block]:
 def validation_losses(runs: list[Result]) -> dict[int, Float[ndarray, "S"]]:
     """epoch -> the losses of the seeds, in epochs in which all were validated."""
     curves = [
-        {
-            row["epoch"]: row["validation"]["loss"]
-            for row in run.run.metrics()
-            if "validation" in row
-        }
+        {row["epoch"]: row["validation"]["loss"] for row in run.curve() if "validation" in row}
         for run in runs
     ]
     shared = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]

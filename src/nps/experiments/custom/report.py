@@ -1,20 +1,21 @@
-"""What world models of the user's own episodes show: the ranking beside its floor."""
+"""The report on world models of the user's own episodes: the ranking beside its floor."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from nps.experiments import changes
-from nps.experiments.results import provenance, read_results
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import by_variant, read_results
 from nps.experiments.world_models.report import COLUMNS, hidden_table, numbers
 from nps.inspect.report import Report, Table
 
 LABELS = {"world-model": "NPS", "world-model-gnn": "GNN"}
 
 
-def write_report(folder: Path) -> Report:
-    """Tables from the run logs in `folder`."""
-    results = read_results(folder)
+def write_report(path: Path, experiment: Experiment) -> Report:
+    """Tables of the tested runs at `path`."""
+    results = by_variant(read_results(path))
     rows = []
     for name, runs in results.items():
         label = LABELS.get(name, name)
@@ -26,8 +27,8 @@ def write_report(folder: Path) -> Report:
         "same slots and a transition that leaves them as they are."
     )
     report = Report("World models of your own episodes")
-    report.add(*changes.told(results.values()))
+    report.add(*changes.notice(results.values(), experiment))
     labelled = {LABELS.get(name, name): runs for name, runs in results.items()}
     report.add(Table(["Model", *COLUMNS], rows, caption), hidden_table(labelled))
-    report.add(*provenance(results.values()))
+    report.add(*changes.provenance(results.values(), experiment))
     return report

@@ -1,20 +1,14 @@
-"""What the MNIST transformation experiment shows: the paper's table and number, beside ours."""
+"""The report on MNIST transformations: the paper's table and error beside ours."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from nps.experiments import changes
+from nps.experiments.experiment import Experiment
 from nps.experiments.mnist import sections
-from nps.experiments.results import (
-    Result,
-    count,
-    median_run,
-    provenance,
-    read_results,
-    spread,
-    wall_time,
-)
+from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.summaries import count, median_run, spread, wall_time
 from nps.inspect.report import Heading, Report, Table
 from nps.inspect.rules import usage
 from nps.worlds.transformations import EVERY_OPERATION
@@ -35,11 +29,11 @@ LABELS = {
 }
 
 
-def write_report(folder: Path) -> Report:
-    """Tables and figures from the run logs in `folder`."""
-    results = in_order(read_results(folder))
+def write_report(path: Path, experiment: Experiment) -> Report:
+    """Tables and figures of the tested runs at `path`."""
+    results = in_order(by_variant(read_results(path)))
     report = Report("MNIST transformation: a rule for each operation")
-    report.add(*changes.told(results.values()))
+    report.add(*changes.notice(results.values(), experiment))
     report.add(summary_table(results), choices_table(results))
     report.add(Heading("Which rule serves which operation"))
     for name, runs in results.items():
@@ -50,7 +44,7 @@ def write_report(folder: Path) -> Report:
     report.add(*sections.composition(results, labels))
     report.add(*sections.deletion(results, labels))
     report.add(*sections.fifth(results, labels))
-    report.add(*provenance(results.values()))
+    report.add(*changes.provenance(results.values(), experiment))
     return report
 
 
@@ -59,13 +53,13 @@ def label(name: str) -> str:
 
 
 def in_order(results: dict[str, list[Result]]) -> dict[str, list[Result]]:
-    """The presets as they are told of, then whatever else is in the folder."""
+    """The presets of the paper and ours in the order of `LABELS`, then other variants."""
     known = [name for name in LABELS if name in results]
     return {name: results[name] for name in dict.fromkeys([*known, *results])}
 
 
 def summary_table(results: dict[str, list[Result]]) -> Table:
-    """The results table of README and docs, with what needs no model."""
+    """The results table of README and docs, with the floors that need no model."""
     rows = []
     for name, runs in results.items():
         chooses = all("segregation" in run.test for run in runs)
@@ -92,12 +86,15 @@ def summary_table(results: dict[str, list[Result]]) -> Table:
 
 
 def is_perfect(result: Result) -> bool:
-    """A diagonal table alone could hide rules that draw one picture for every digit."""
+    """True if each operation has one rule, and the rules change the image.
+
+    A diagonal table alone could hide rules that draw the same picture for every digit.
+    """
     return bool(result.test["segregation"] == 1.0 and result.test["changed_image"] == 1.0)
 
 
 def choices_table(results: dict[str, list[Result]]) -> Table:
-    """Do the slots have the roles that the task means for them?"""
+    """Whether the slots have the roles that the task intends."""
     metrics = ("asked_by_operation", "changed_image", "nmi")
     rows = [
         [label(name), *(spread(runs, metric, ".3f") for metric in metrics)]
@@ -113,7 +110,7 @@ def choices_table(results: dict[str, list[Result]]) -> Table:
 
 
 def usage_of(name: str, result: Result) -> Table:
-    """Operation × rule, and the paper's numbers."""
+    """Uses of each rule for each operation, beside the paper's."""
     table = result.test["table"]
     names = [operation.replace("_", " ") for operation in EVERY_OPERATION[: len(table)]]
     caption = f"{label(name)}: uses on the test set, seed {result.seed}"

@@ -1,11 +1,10 @@
-"""Sections of the MNIST report: what the model draws, compositions, rule surgery.
+"""Sections of the MNIST report: drawn digits, composition of operations, surgery on rules.
 
-Each is made from the logs alone and left out where they hold nothing for it.
+A section is left out if no run has measured what it shows.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,8 @@ import numpy as np
 
 from nps.errors import extra
 from nps.experiments.mnist.pictures import SEQUENCE
-from nps.experiments.results import Result, count, median_run
+from nps.experiments.results import Result
+from nps.experiments.summaries import count, median_range, median_run
 from nps.inspect import figures
 from nps.inspect.pictures import unpack
 from nps.inspect.report import Block, Figure, Heading, Table, Text
@@ -27,12 +27,12 @@ WAYS = {"pictures": "through pictures", "slot": "in the slot"}
 
 
 def holding(results: Results, key: str) -> Results:
-    """The presets all of whose runs have something under this key."""
+    """The variants whose runs have all measured this."""
     return {name: runs for name, runs in results.items() if all(run.test.get(key) for run in runs)}
 
 
 def middle(runs: Sequence[Result]) -> Result:
-    """The seed with median segregation, or error where nothing is chosen."""
+    """The run with median segregation, or with median error for models without rules."""
     return median_run(runs, "segregation" if "segregation" in runs[0].test else "mse")
 
 
@@ -88,7 +88,7 @@ def composition_table(results: Results, labels: Labels) -> Table:
     rows = []
     for k, length in enumerate(first["length"]):
         cells = [
-            _range([run.test["composition"][way][k] for run in runs])
+            median_range([run.test["composition"][way][k] for run in runs])
             for runs in results.values()
             for way in WAYS
         ]
@@ -197,8 +197,8 @@ def fifth(results: Results, labels: Labels) -> list[Block]:
         uses = tested["uses"]
         caption = (
             f"{labels[name]}, seed {run.seed}: MSE before and after. Equal: the pictures are the "
-            f"same bit for bit; in how many seeds. The fifth operation: {_range(new)} over seeds, "
-            f"beside {tested['black']:.4f} (all black) and {tested['copy']:.4f} (the input "
+            f"same bit for bit; in how many seeds. The fifth operation: {median_range(new)} over "
+            f"seeds, beside {tested['black']:.4f} (all black) and {tested['copy']:.4f} (the input "
             f"itself); its own rule served it in {uses[-1]} of {sum(uses)} cases."
         )
         columns = ["Operation", "Before", "After", "Equal", "Seeds"]
@@ -208,11 +208,6 @@ def fifth(results: Results, labels: Labels) -> list[Block]:
 
 def _yes(holds: bool) -> str:
     return "yes" if holds else "no"
-
-
-def _range(numbers: Sequence[float]) -> str:
-    text = f"{statistics.median(numbers):.4f}"
-    return text if len(numbers) == 1 else f"{text} ({min(numbers):.4f} to {max(numbers):.4f})"
 
 
 def _spoken(names: Sequence[str]) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nps.experiments.results import Result, mean_sd, values, wall_time
+from nps.experiments.results import Result
+from nps.experiments.summaries import mean_sd, values, wall_time
 from nps.inspect.report import Table
 
 STEPS = (1, 5, 10)
