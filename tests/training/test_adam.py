@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nps import kernels
-from nps.training.adam import Adam
+from nps.training.optimiser import Adam
 from nps.training.stack import Stack
 from tests.interpreter import interpreted
 

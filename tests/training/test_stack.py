@@ -11,10 +11,11 @@ from torch import nn
 
 from nps.errors import RunFailed
 from nps.training import checkpoint, memory
-from nps.training.feed import Feed
+from nps.training.batches import Batches
 from nps.training.run import Run
 from nps.training.stack import Stack
-from nps.training.update import Update
+from nps.training.state import State
+from nps.training.step import Step
 from tests.training.tools import CONFIG, CPU, STEPS, TinyTask, files, go
 
 SEEDS = (0, 1, 5)
@@ -113,12 +114,12 @@ class Sick(TinyTask):
         weight = model[0].weight
         return loss + now * ((weight * 0).sum().abs() + (1 - now)).sqrt(), extras
 
-    def measure(self, model):
-        return {**super().measure(model), "sick": model.sick}
+    def measure(self, model, batch):
+        return {**super().measure(model, batch), "sick": model.sick}
 
-    def judge(self, measured):
-        self.judged.append(bool(measured["sick"]))
-        return super().judge(measured)
+    def judge(self, measured, split):
+        self.judged.append(bool(measured["sick"].any()))
+        return super().judge(measured, split)
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
@@ -151,16 +152,17 @@ def test_a_frozen_seed_keeps_its_weights(tmp_path):
     """Momentum would carry it on; the weights are those before the step that failed."""
     task = Sick(1, "loss")
     stack = Stack([task.make_model(s) for s in (0, 1)])
-    feed = Feed(task.examples, 4, task.noise_size, (0, 1), CPU)
-    update = Update(task, CONFIG, stack, feed, STEPS)
+    batches = Batches(task.data, 4, task.noise_size, (0, 1), CPU)
+    state = State(stack, CONFIG, STEPS)
+    update = Step(task, CONFIG, state, batches, STEPS)
     rows = []
     for step in range(10):
-        feed.prepare(step)
+        batches.prepare(step)
         update()
         weights = stack.parts(stack.vector)["0.weight"]
         rows.append(weights.clone())
-    assert update.alive.tolist() == [True, False]
-    assert update.lived.tolist() == [10, 7]
+    assert state.alive.tolist() == [True, False]
+    assert state.steps_done.tolist() == [10, 7]
     assert torch.equal(rows[6][1], rows[9][1])
     assert not torch.equal(rows[5][1], rows[6][1])
     assert not torch.equal(rows[8][0], rows[9][0])
