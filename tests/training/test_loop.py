@@ -125,6 +125,11 @@ def test_learning_rate_follows_the_cosine(restart):
     assert learning_rates(config, STEPS).tolist() == pytest.approx(expected)
     constant = dataclasses.replace(CONFIG, final_learning_rate=None)
     assert learning_rates(constant, 3).tolist() == [1e-2] * 3
+    warm = dataclasses.replace(config, warmup_steps=4)
+    ramp = [0.25, 0.5, 0.75] + [1.0] * (STEPS - 3)
+    assert learning_rates(warm, STEPS).tolist() == pytest.approx(
+        [rate * factor for rate, factor in zip(expected, ramp, strict=True)]
+    )
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
