@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from nps.training.feed import Feed
-from nps.training.loop import train
+from nps.training.batches import Batches
+from nps.training.loop import Settings, train
 from nps.training.run import Run
 from nps.training.signals import Interrupted
-from nps.training.sitting import Settings
 from nps.training.stack import Stack
-from nps.training.update import Update
+from nps.training.state import State
+from nps.training.step import Step
 
 CUDA = torch.device("cuda")
 
@@ -32,12 +32,12 @@ def go(folder: Path, task: Any, seeds: Sequence[int] = (0,), **settings: Any) ->
 def assert_reads_nothing_on_the_host(task: Any) -> None:
     """torch raises an error at any operation that waits for the device."""
     stack = Stack([task.make_model(seed) for seed in (0, 1)])
-    feed = Feed(task.examples, task.config.batch_size, task.noise_size, (0, 1), CUDA)
-    update = Update(task, task.config, stack, feed, 80)
-    feed.prepare(0)
-    update()
+    batches = Batches(task.data, task.config.batch_size, task.noise_size, (0, 1), CUDA)
+    step = Step(task, task.config, State(stack, task.config, 80), batches, 80)
+    batches.prepare(0)
+    step()
     try:
         torch.cuda.set_sync_debug_mode("error")
-        update()
+        step()
     finally:
         torch.cuda.set_sync_debug_mode("default")

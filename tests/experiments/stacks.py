@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from nps.training import checkpoint
-from nps.training.loop import train
+from nps.training.loop import Settings, train
 from nps.training.run import Run
-from nps.training.sitting import Settings
 
 CPU = torch.device("cpu")
 

@@ -19,9 +19,8 @@ from nps.experiments.arithmetic_report import PAPER_TABLES
 from nps.experiments.balance import use_entropy
 from nps.rules import Trace
 from nps.training.config import from_json, to_json
-from nps.training.loop import train
+from nps.training.loop import Settings, train
 from nps.training.run import Run
-from nps.training.sitting import Settings
 from nps.training.task import Batch
 from nps.worlds.arithmetic import OPERATIONS
 from tests.experiments.stacks import assert_stack_equals_single

@@ -16,9 +16,9 @@ from nps.experiments.atari import report as reports
 from nps.experiments.results import read_run
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
+from nps.training.loop import Settings as LoopSettings
 from nps.training.loop import train
 from nps.training.run import Run
-from nps.training.sitting import Settings as LoopSettings
 from nps.training.task import Batch
 from nps.worlds import atari, atari_file, atari_play
 from nps.worlds.atari_games import GAMES, Settings
@@ -84,7 +84,7 @@ def test_every_preset_builds_round_trips_and_steps(name):
     loss, _ = task.loss(model, Batch(torch.arange(8) * 3, noise, torch.tensor(0.0), "all"))
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    judged = task.judge(task.measure(model.eval()))
+    judged = task.evaluate(model.eval(), "validation")
     assert set(judged) == {
         "score", "loss", "h1_1", "identity_h1_1", "h1_10", "identity_h1_10",
     }  # fmt: skip
@@ -102,11 +102,11 @@ def test_validation_encodes_each_image_once_and_measures_the_same(negatives, mon
 
     monkeypatch.setattr(type(model), "encode", counted)
     with torch.no_grad():
-        whole = task.measure(model)
         data = task.sets["validation"]
+        whole = task.measure(model, data)
         assert sum(encoded[1:]) == len(data.lengths) * 11  # the first are those it settles on
         task.judged = 0  # as if few were asked for
-        parts = task.measure(model)
+        parts = task.measure(model, data)
     assert set(whole) == set(parts)
     for name, values in whole.items():
         torch.testing.assert_close(values, parts[name], rtol=1e-4, atol=1e-5, msg=name)

@@ -60,7 +60,7 @@ def test_every_preset_builds_round_trips_and_steps(name):
     loss.backward()
     for part, parameter in model.named_parameters():
         assert parameter.grad is not None, part
-    judged = task.judge(task.measure(model.eval()))
+    judged = task.evaluate(model.eval(), "validation")
     assert judged["score"] == judged["loss"] > 0
     assert set(judged) >= {"h1_1", "identity_h1_1", "h1_10", "identity_h1_10"}
 

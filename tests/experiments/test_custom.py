@@ -13,10 +13,9 @@ from nps.errors import UserError
 from nps.experiments import load_task
 from nps.experiments.custom import Config, CustomTask, elsewhere
 from nps.experiments.custom import data as splitting
-from nps.training.loop import train
+from nps.training.loop import Settings, train
 from nps.training.run import Run, identity
 from nps.training.signals import Interrupted
-from nps.training.sitting import Settings
 from nps.training.task import Batch
 from nps.worlds.custom import load_episodes
 from tests.experiments.stacks import assert_stack_equals_single
@@ -117,7 +116,7 @@ def test_what_grows_beyond_numbers_is_far_and_no_error(tmp_path):
     with torch.no_grad():
         for weight in model.transition.parameters():
             weight *= 1e3
-    judged = task.judge(task.measure(model))
+    judged = task.evaluate(model, "validation")
     assert judged["h1_1"] >= 0
     assert task.test(model)["h1_1"] >= 0
 
@@ -356,8 +355,10 @@ def test_short_episodes_are_ranked_after_fewer_steps(tmp_path):
     np.savez(tmp_path / "shorter.npz", **arrays_of((3,) * 30))
     assert task_of(tmp_path / "shorter.npz").horizons == [1]
     np.savez(tmp_path / "least.npz", **arrays_of((2,) * 40))
-    judged = (task := task_of(tmp_path / "least.npz")).measure(task.make_model(0).eval())
-    assert set(task.judge(judged)) == {"score", "loss", "h1_1", "identity_h1_1"}
+    judged = (task := task_of(tmp_path / "least.npz")).evaluate(
+        task.make_model(0).eval(), "validation"
+    )
+    assert set(judged) == {"score", "loss", "h1_1", "identity_h1_1"}
     assert splitting._some(torch.arange(10), 4).tolist() == [0, 2, 5, 7]
 
 

@@ -121,13 +121,19 @@ def test_no_digit_is_in_two_sets():
 def test_measuring_in_parts_is_measuring_at_once(monkeypatch):
     task = task_of()
     model = task.make_model(0).eval()
-    with torch.no_grad():
-        whole = task.measure(model)
-        monkeypatch.setattr(mnist_task, "DIGITS_AT_ONCE", 3)
-        parts = task.measure(model)
-    for name, values in whole.items():
+
+    def measured() -> list[dict[str, torch.Tensor]]:
+        with torch.no_grad():
+            return [task.measure(model, batch) for batch in task.batches("validation")]
+
+    whole = measured()
+    assert len(whole) == 1
+    monkeypatch.setattr(mnist_task, "DIGITS_AT_ONCE", 3)
+    parts = measured()
+    assert len(parts) == 4
+    for name, values in whole[0].items():
         assert values.shape == (40,)
-        torch.testing.assert_close(parts[name], values)
+        torch.testing.assert_close(torch.cat([part[name] for part in parts]), values)
 
 
 def test_floors_and_judgement_against_plain_sums():

@@ -17,8 +17,8 @@ import pytest
 from nps import cli
 from nps.jobs import cluster
 from nps.jobs.processes import End, Job
+from nps.training.loop import Settings
 from nps.training.run import Run
-from nps.training.sitting import Settings
 from tests.test_cli import SMALL, call, start
 
 SHORT = ["--epochs=1", *SMALL]
@@ -206,7 +206,7 @@ def undisturbed(tmp_path_factory):
 def train_a_part(run: Path, steps: int) -> None:
     """As `nps train --rules=2` with LONG, stopped and saved after some steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nps.training.sitting.Settings", functools.partial(Settings, stop_at=steps))
+        patch.setattr("nps.training.loop.Settings", functools.partial(Settings, stop_at=steps))
         call("train", "arithmetic", "--out", str(run), "--rules=2", *LONG, code=143)
 
 

@@ -1,4 +1,4 @@
-"""Adam against torch's, as operations and as a kernel."""
+"""Adam and AdamW against torch's, as operations and as a kernel."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ import torch
 from torch import nn
 
 from nps import kernels
-from nps.training.adam import Adam
+from nps.training.optimiser import Adam
 from nps.training.stack import Stack
 from tests.interpreter import interpreted
 
 STEPS = 5
+DECAYS = pytest.mark.parametrize("decay", [0.0, 0.3])
 
 
 def rates() -> torch.Tensor:
     return torch.linspace(1e-2, 1e-3, STEPS, dtype=torch.float64)
 
 
-def compare(device: str, *, kernel: bool) -> None:
+def compare(device: str, *, kernel: bool, decay: float) -> None:
     """Three seeds, each with its own factor, one of them not alive after two steps."""
     torch.manual_seed(0)
     models = [nn.Linear(7, 5).to(device) for _ in range(3)]
     copies = [nn.Linear(7, 5) for _ in range(3)]
     for copy, model in zip(copies, models, strict=True):
         copy.load_state_dict(model.state_dict())
-    optimisers = [torch.optim.Adam(copy.parameters()) for copy in copies]
+    optimisers = [torch.optim.AdamW(copy.parameters(), weight_decay=decay) for copy in copies]
     stack = Stack(models)
-    adam = Adam(stack, rates())
+    adam = Adam(stack, rates(), decay)
     factor = torch.tensor([1.0, 0.5, 2.0])
     usual, kernels.possible = kernels.possible, lambda x: kernel
     try:
@@ -50,17 +51,20 @@ def compare(device: str, *, kernel: bool) -> None:
             torch.testing.assert_close(part[s].cpu(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_operations_are_torchs_adam():
-    compare("cpu", kernel=False)
+@DECAYS
+def test_operations_are_torchs_adam(decay):
+    compare("cpu", kernel=False, decay=decay)
 
 
 @pytest.mark.gpu
+@DECAYS
 @pytest.mark.parametrize("kernel", [False, True])
-def test_on_a_gpu(kernel):
-    compare("cuda", kernel=kernel)
+def test_on_a_gpu(kernel, decay):
+    compare("cuda", kernel=kernel, decay=decay)
 
 
-def test_the_kernel_in_the_interpreter():
+@DECAYS
+def test_the_kernel_in_the_interpreter(decay):
     """Triton's own interpreter runs the kernel on a CPU, in a process that begins with it."""
     pytest.importorskip("triton")
-    interpreted(f"from {__name__} import compare; compare('cpu', kernel=True)")
+    interpreted(f"from {__name__} import compare; compare('cpu', kernel=True, decay={decay})")

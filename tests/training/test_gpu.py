@@ -17,6 +17,7 @@ from nps.experiments.arithmetic import PRESETS, ArithmeticTask
 from nps.training import checkpoint
 from nps.training.run import Run
 from tests.on_gpu import CUDA, assert_reads_nothing_on_the_host, go
+from tests.training.video import SOURCES, VideoTask
 
 pytestmark = pytest.mark.gpu
 
@@ -35,6 +36,16 @@ def task_of(preset: str = "arithmetic", **changes: object) -> ArithmeticTask:
     return ArithmeticTask(dataclasses.replace(PRESETS[preset].config, **SMALL, **changes), CUDA)
 
 
+def assert_identical(one: Run, two: Run) -> None:
+    """Bit for bit: weights, moments, averages and log."""
+    ours, theirs = (checkpoint.newest(run.checkpoints, print) for run in (one, two))
+    assert ours.tensors.keys() == theirs.tensors.keys()
+    for group, tensors in theirs.tensors.items():
+        for name, tensor in tensors.items():
+            assert torch.equal(ours.tensors[group][name], tensor), (group, name)
+    assert one.metrics_path.read_bytes() == two.metrics_path.read_bytes()
+
+
 def assert_close(one: Run, two: Run, **tolerance: float) -> None:
     ours, theirs = (checkpoint.newest(run.checkpoints, print) for run in (one, two))
     for group in ("model", "best", "optimizer"):
@@ -47,12 +58,12 @@ def assert_close(one: Run, two: Run, **tolerance: float) -> None:
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 @pytest.mark.parametrize("preset", ALL)
 def test_captured_equals_eager(tmp_path, preset, seeds):
-    """Through every phase: each is captured anew."""
+    """Bit for bit, through every phase (each is captured anew): capture is no part of a run."""
     task = task_of(preset)
     captured = go(tmp_path / "captured", task, seeds)
     eager = go(tmp_path / "eager", task, seeds, capture=False)
     for seed in seeds:
-        assert_close(captured[seed], eager[seed], rtol=1e-4, atol=1e-5)
+        assert_identical(captured[seed], eager[seed])
         assert captured[seed].provenance()[0]["captured"] is True
         assert eager[seed].provenance()[0]["captured"] is False
 
@@ -73,11 +84,7 @@ def test_captured_resume_is_exact(tmp_path, stop):
     whole = go(tmp_path / "whole", task)
     go(tmp_path / "parts", task, stop_at=stop)
     parts = go(tmp_path / "parts", task)
-    ours, theirs = (checkpoint.newest(runs[0].checkpoints, print) for runs in (parts, whole))
-    for group in ("model", "best", "optimizer"):
-        for name, tensor in theirs.tensors[group].items():
-            assert torch.equal(ours.tensors[group][name], tensor), (group, name)
-    assert parts[0].metrics_path.read_bytes() == whole[0].metrics_path.read_bytes()
+    assert_identical(parts[0], whole[0])
 
 
 @pytest.mark.parametrize("preset", ALL)
@@ -86,7 +93,7 @@ def test_a_step_reads_nothing_on_the_host(preset):
 
 
 def test_dropout_inside_a_capture_is_new_each_time_and_resumes(tmp_path):
-    """torch's own generator, used inside a captured step, is part of the saved state."""
+    """torch's own generator is seeded from (seed, step), which a captured step follows."""
 
     class Dropping(ArithmeticTask):
         def loss(self, model, batch):
@@ -98,9 +105,28 @@ def test_dropout_inside_a_capture_is_new_each_time_and_resumes(tmp_path):
     whole = go(tmp_path / "whole", task)
     go(tmp_path / "parts", task, stop_at=33)
     parts = go(tmp_path / "parts", task)
+    eager = go(tmp_path / "eager", task, capture=False)
     masks = [row["mask"] for row in whole[0].metrics()]
     assert len(set(masks)) == len(masks)
     assert [row["mask"] for row in parts[0].metrics()] == masks
+    assert [row["mask"] for row in eager[0].metrics()] == masks
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_video_captured_equals_eager_and_resumes_exactly(tmp_path, source):
+    """`nn.GRUCell`, convolutions, dropout, AdamW, the moving average, from every source."""
+    captured = go(tmp_path / "captured", VideoTask(source, "cuda"))
+    eager = go(tmp_path / "eager", VideoTask(source, "cuda"), capture=False)
+    go(tmp_path / "parts", VideoTask(source, "cuda"), stop_at=8)
+    parts = go(tmp_path / "parts", VideoTask(source, "cuda"))
+    assert_identical(captured[0], eager[0])
+    assert_identical(parts[0], captured[0])
+
+
+def test_video_is_the_same_from_resident_and_streamed_clips(tmp_path):
+    """Pinned memory that is used again too early would show."""
+    runs = {name: go(tmp_path / name, VideoTask(name, "cuda"))[0] for name in SOURCES[1:]}
+    assert_identical(runs["resident"], runs["streamed"])
 
 
 def test_a_sick_seed_is_frozen_and_the_others_go_on(tmp_path):

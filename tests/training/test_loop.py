@@ -10,11 +10,11 @@ import torch
 
 from nps.errors import RunFailed, UserError
 from nps.training import checkpoint
+from nps.training.batches import Batches
 from nps.training.config import TrainConfig
-from nps.training.feed import Feed
+from nps.training.optimiser import learning_rates
 from nps.training.run import Run
 from nps.training.task import Batch
-from nps.training.update import rates
 from tests.training.tools import CONFIG, CPU, STEPS, TinyTask, files, go
 
 
@@ -28,7 +28,7 @@ def test_resume_is_exact(tmp_path, stops):
     whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
     last = f"checkpoints/step-{STEPS:08d}"
     assert parts["metrics.jsonl"] == whole["metrics.jsonl"]
-    for name in ("model", "best", "optimizer", "rng"):
+    for name in ("model", "best", "optimizer"):
         assert parts[f"{last}/{name}.safetensors"] == whole[f"{last}/{name}.safetensors"], name
     assert parts[f"{last}/state.json"] == whole[f"{last}/state.json"]
 
@@ -74,8 +74,10 @@ def test_log_has_means_and_validations(tmp_path):
     assert [row["step"] for row in rows] == [5, 10, 15, 20]
     assert rows[0]["progress"] == pytest.approx((0 + 1 + 2 + 3 + 4) / 5 / STEPS)
     model = task.models[-1].eval()
+    assert rows[-1]["validation"] == task.evaluate(model, "validation")
     with torch.no_grad():
-        assert rows[-1]["validation"] == task.test(model)
+        error = (model(task.inputs) - task.inputs.sum(-1, keepdim=True)).square().mean()
+    assert rows[-1]["validation"]["score"] == pytest.approx(error.item())
 
 
 def test_best_model_is_the_one_with_the_best_validation(tmp_path):
@@ -84,10 +86,13 @@ def test_best_model_is_the_one_with_the_best_validation(tmp_path):
 
         scores = iter([3.0, 1.0, 2.0, 4.0])
 
-        def measure(self, model):
+        def batches(self, split):
+            return [None]
+
+        def measure(self, model, batch):
             self.weights = getattr(self, "weights", [])
             self.weights.append(model[0].weight.detach().clone())
-            return {"error": torch.tensor(next(self.scores))}
+            return {"error": torch.full((1,), next(self.scores))}
 
     task = go(tmp_path / "run", task=Rising())
     saved = checkpoint.newest(tmp_path / "run" / "checkpoints", print)
@@ -117,9 +122,14 @@ def test_learning_rate_follows_the_cosine(restart):
         for i in range(STEPS)
     ]
     config = dataclasses.replace(CONFIG, restart_at=restart)
-    assert rates(config, STEPS).tolist() == pytest.approx(expected)
+    assert learning_rates(config, STEPS).tolist() == pytest.approx(expected)
     constant = dataclasses.replace(CONFIG, final_learning_rate=None)
-    assert rates(constant, 3).tolist() == [1e-2] * 3
+    assert learning_rates(constant, 3).tolist() == [1e-2] * 3
+    warm = dataclasses.replace(config, warmup_steps=4)
+    ramp = [0.25, 0.5, 0.75] + [1.0] * (STEPS - 3)
+    assert learning_rates(warm, STEPS).tolist() == pytest.approx(
+        [rate * factor for rate, factor in zip(expected, ramp, strict=True)]
+    )
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
@@ -129,15 +139,15 @@ def test_equals_a_plain_loop_in_torch(tmp_path, clip):
     task = go(tmp_path / "run", task=TinyTask(dropout=0.0), config=config)
     model = TinyTask(dropout=0.0).make_model(0)
     optimiser = torch.optim.Adam(model.parameters())
-    feed = Feed(task.examples, 4, 3, [0], CPU)
+    batches = Batches(task.data, 4, 3, [0], CPU)
     losses = []
     for step in range(STEPS):
         epoch, position = divmod(step, 5)
-        index = feed.order(0, epoch)[position]
-        noise = feed.noise(0, step // feed.block)[step % feed.block]
+        index = batches.order(0, epoch)[position]
+        noise = batches.noise(0, step // batches.block)[step % batches.block]
         batch = Batch(index, noise, torch.tensor(step / STEPS), "all")
         for group in optimiser.param_groups:
-            group["lr"] = float(rates(config, STEPS)[step])
+            group["lr"] = float(learning_rates(config, STEPS)[step])
         loss, _ = task.loss(model, batch)
         optimiser.zero_grad()
         loss.backward()

@@ -1,16 +1,8 @@
-"""Streams are independent of each other, and saved state brings back the same numbers."""
+"""Named streams are independent of each other, and leave no trace."""
 
-import random
-
-import numpy as np
 import torch
 
 from nps.training import rng
-
-
-def numbers() -> list[float]:
-    legacy = np.random.rand(3)  # noqa: NPY002
-    return [random.random(), random.gauss(0, 1), *legacy.tolist(), *torch.rand(3).tolist()]
 
 
 def test_named_streams_differ_and_repeat():
@@ -20,21 +12,22 @@ def test_named_streams_differ_and_repeat():
     assert rng.derive(1, "1") != rng.derive(11)
 
 
-def test_restore_brings_back_every_generator():
-    random.gauss(0, 1)  # leaves a cached second number, which must be restored exactly
-    np.random.randn()  # noqa: NPY002
-    state, tensors = rng.global_state()
-    first = numbers()
-    rng.restore_global(state, tensors)
-    assert numbers() == first
-
-
-def test_untouched_and_seeded_leave_no_trace():
-    state, tensors = rng.global_state()
-    first = numbers()
-    rng.restore_global(state, tensors)
-    with rng.untouched():
-        numbers()
+def test_a_seeded_block_leaves_the_global_generator_as_it_was():
+    torch.manual_seed(1)
+    first = torch.rand(3)
+    torch.manual_seed(1)
     with rng.seeded(3, "init"):
-        torch.rand(5)
-    assert numbers() == first
+        inside = torch.rand(3)
+    assert torch.equal(torch.rand(3), first)
+    with rng.seeded(3, "init"):
+        assert torch.equal(torch.rand(3), inside)
+
+
+def test_the_global_generator_follows_a_named_stream():
+    rng.seed_global(torch.device("cpu"), 3, "step", 7)
+    first = torch.rand(3)
+    torch.rand(100)
+    rng.seed_global(torch.device("cpu"), 3, "step", 7)
+    assert torch.equal(torch.rand(3), first)
+    rng.seed_global(torch.device("cpu"), 3, "step", 8)
+    assert not torch.equal(torch.rand(3), first)

@@ -12,10 +12,11 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 
 from nps.training import rng
 from nps.training.config import TrainConfig
-from nps.training.loop import train
+from nps.training.data import Made
+from nps.training.loop import Settings, train
 from nps.training.run import Run
 from nps.training.signals import Interrupted
-from nps.training.sitting import Settings
+from nps.training.task import Task
 
 CONFIG = TrainConfig(
     epochs=4, batch_size=4, learning_rate=1e-2, final_learning_rate=1e-3, validate_every=1
@@ -24,15 +25,15 @@ CPU = torch.device("cpu")
 STEPS = 4 * 5  # 22 examples, batch 4, the incomplete batch left out
 
 
-class TinyTask:
+class TinyTask(Task):
     """Regression through noise of both kinds: the loop's, and dropout from torch's generator.
 
     With `dropout=0.0` all randomness is the loop's, as stacks of seeds need it.
     """
 
-    examples = 22
+    data = Made(22)
     noise_size = 3
-    fingerprint: str | None = None
+    stackable = True
 
     def __init__(self, dropout: float = 0.2) -> None:
         self.dropout = dropout
@@ -51,9 +52,6 @@ class TinyTask:
         self.models.append(model)
         return model
 
-    def phase(self, progress):
-        return "all"
-
     def loss(self, model, batch):
         x = self.inputs[batch.index] + 0.2 * (batch.noise - 0.5)
         loss = (model(x) - x.sum(-1, keepdim=True)).square().mean()
@@ -63,16 +61,15 @@ class TinyTask:
                 loss = loss * float("nan")
         return loss, {"progress": batch.progress}
 
-    def measure(self, model):
-        torch.rand(3)  # a careless validation must not disturb the training
-        target = self.inputs.sum(-1, keepdim=True)
-        return {"error": (model(self.inputs) - target).square().mean()}
+    def batches(self, split):
+        return self.inputs.split(10)  # the last is smaller
 
-    def judge(self, measured):
-        return {"score": measured["error"].item()}
+    def measure(self, model, batch):
+        torch.rand(3)  # a validation that draws random numbers must not disturb the training
+        return {"error": (model(batch) - batch.sum(-1, keepdim=True)).square().mean(-1)}
 
-    def test(self, model):
-        return self.judge(self.measure(model))
+    def judge(self, measured, split):
+        return {"score": measured["error"].mean().item()}
 
 
 def go(

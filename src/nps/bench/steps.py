@@ -1,7 +1,7 @@
-"""`nps bench --steps PRESET`: whole training steps a second, one seed and many.
+"""`nps bench --steps PRESET`: whole training steps per second, for one seed and for many.
 
-The very step of the loop: batch, noise, loss, gradient, guard, clipping, Adam. Stacks and modes are
-measured in alternation, as the layers are.
+This is the step of the training loop: batch, noise, loss, gradient, guard, clipping, Adam. Stacks
+and modes are measured in alternation, as the layers are.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from nps.bench.timing import alternate
 from nps.capture import WARM_UP, Captured
 from nps.experiments.experiment import Experiment
 from nps.inspect.report import Table
+from nps.training.batches import Batches
 from nps.training.config import TrainConfig
-from nps.training.feed import Feed
 from nps.training.precision import set_precision
 from nps.training.stack import Stack
+from nps.training.state import State
+from nps.training.step import Step
 from nps.training.task import Task
-from nps.training.update import Update
 
 SEEDS = (1, 10, 50)
 
@@ -38,9 +39,9 @@ class StepRow:
     ms_least: float
     ms_most: float
     launches: int
-    """Operations of a step."""
+    """Operations in a step."""
     peak_bytes: int | None
-    """What a step of the stack adds on CUDA."""
+    """Memory that a step of the stack adds on CUDA."""
 
     @property
     def per_second(self) -> float:
@@ -64,36 +65,37 @@ def measure_steps(
     calls: dict[tuple[int, str], Callable[[], None]] = {}
     counted: dict[tuple[int, str], tuple[int, int | None]] = {}
     for key in keys:
-        update = _update(task, config, key[0], device)
-        counted[key] = _count(update, device)
-        calls[key] = partial(_one, update, Captured(update) if key[1] == "captured" else update)
+        step = _make_step(task, config, key[0], device)
+        counted[key] = _count(step, device)
+        calls[key] = partial(_repeat, step, Captured(step) if key[1] == "captured" else step)
         for _ in range(WARM_UP + 1):
             calls[key]()
     times = alternate(calls, device, rounds)
     return [StepRow(preset, *key, *times[key], *counted[key]) for key in keys]
 
 
-def _update(task: Task, config: TrainConfig, count: int, device: torch.device) -> Update:
-    stack = Stack([task.make_model(seed) for seed in range(count)])
-    feed = Feed(task.examples, config.batch_size, task.noise_size, range(count), device)
-    feed.prepare(0)
-    return Update(task, config, stack, feed, feed.steps_an_epoch)
+def _make_step(task: Task, config: TrainConfig, count: int, device: torch.device) -> Step:
+    batches = Batches(task.data, config.batch_size, task.noise_size, range(count), device)
+    batches.prepare(0)
+    total = batches.steps_per_epoch
+    state = State(Stack([task.make_model(seed) for seed in range(count)]), config, total)
+    return Step(task, config, state, batches, total)
 
 
-def _one(update: Update, step: Callable[[], None]) -> None:
-    update.step.zero_()  # the first batch again: what a feed prepares comes once an epoch
+def _repeat(step: Step, call: Callable[[], None]) -> None:
+    step.state.step.zero_()  # the first batch again: it is the one that was prepared
+    call()
+
+
+def _count(step: Step, device: torch.device) -> tuple[int, int | None]:
     step()
-
-
-def _count(update: Update, device: torch.device) -> tuple[int, int | None]:
-    update()
-    update.step.zero_()
+    step.state.step.zero_()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     with Counter() as counter:
-        update()
-    update.step.zero_()
+        step()
+    step.state.step.zero_()
     peak = torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
     return counter.launches, peak
 

@@ -117,11 +117,11 @@ def _steps(experiment: Any, preset: str, given: Mapping[str, Any]) -> int:
     """Of the whole training of a preset."""
     import torch
 
-    from nps.training.loop import steps_an_epoch
+    from nps.training.loop import steps_per_epoch
 
     config = dataclasses.replace(experiment.presets[preset].config, **given)
     task = experiment.make_task(config, torch.device("cpu"))
-    return int(config.epochs * steps_an_epoch(task, config))
+    return int(config.epochs * steps_per_epoch(task, config))
 
 
 def _whole(experiment: Any, options: Any) -> str:
@@ -167,7 +167,8 @@ def _plan(
             experiment.prepare(config)
         seeds = {s: Run(out / name / f"seed-{s}") for s in range(options.seeds)}
         folders += [run.folder for run in seeds.values()]
-        if all(r.complete(identity(experiment.name, name, s, config)) for s, r in seeds.items()):
+        what, precision = (experiment.name, name), options.precision
+        if all(r.complete(identity(*what, s, config, precision)) for s, r in seeds.items()):
             continue
         folder = out / name if options.seeds > 1 else seeds[0].folder
         how: dict[str, Any] = {

@@ -58,8 +58,10 @@ def train(args: Sequence[str]) -> None:
     given = own_data(experiment, options.data)
     options = dataclasses.replace(options, config=dataclasses.replace(options.config, **given))
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
-    at_once = options.at_once
-    require(at_once is None or at_once >= 1, f"--at-once: got {at_once}, expected at least 1")
+    for name_of_flag in ("at_once", "draw_every"):
+        value, flag = getattr(options, name_of_flag), name_of_flag.replace("_", "-")
+        require(value is None or value >= 1, f"--{flag}: got {value}, expected at least 1")
+    require(options.out.strip() != "", "--out: got an empty path, expected a folder")
     if preset.after is not None and options.config.start_from is None:
         raise UserError(f"nps train {name}: expected --start-from, a folder of {preset.after} runs")
     if experiment.threads is not None:
@@ -71,19 +73,29 @@ def train(args: Sequence[str]) -> None:
 def _train_args(kind: type[Any], preset: Any) -> type[Any]:
     """The flags of `nps train`: how to run, and every field of the config."""
     fields: list[Any] = [
-        ("out", Path, field("Run folder; with --seeds the folder of the runs.")),
+        # Not a Path: Path("") is the current folder.
+        (
+            "out",
+            Annotated[str, tyro.conf.arg(metavar="PATH")],
+            field("Run folder; with --seeds the folder of the runs."),
+        ),
         (
             "seed",
             int,
             field("Seed of initialisation, order and noise; with --seeds the first.", 0),
         ),
-        ("seeds", int, field("Train so many seeds at once, each as its own run.", 1)),
-        ("at_once", int | None, field("Most seeds in one stack (default: what fits).", None)),
+        ("seeds", int, field("Number of seeds to train, each as its own run.", 1)),
+        ("at_once", int | None, field("Most seeds in one stack (default: all that fit).", None)),
         ("device", Device, field("cpu or cuda.", "cpu")),
         ("capture", bool, field("On cuda, replay the step as a CUDA graph.", True)),
         ("precision", Precision, field("float32 is exact; tf32 and bf16 are faster.", "float32")),
-        ("fresh", bool, field("Throw away the run in --out and start over.", False)),
+        ("fresh", bool, field("Delete the run in --out and start over.", False)),
         ("tensorboard", bool, field("Also write TensorBoard logs.", False)),
+        (
+            "draw_every",
+            int | None,
+            field("Epochs between pictures (default: with every validation).", None),
+        ),
         ("data", DataFolder, dataclasses.field(default=None)),
         (
             "config",
@@ -96,43 +108,47 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
 
 def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     from nps.training import distributed, memory
-    from nps.training.loop import steps_an_epoch
+    from nps.training.loop import Settings, steps_per_epoch
     from nps.training.loop import train as train_loop
     from nps.training.run import Run, identity
-    from nps.training.sitting import Settings
 
-    first, count, out = options.seed, options.seeds, options.out
+    first, count, out = options.seed, options.seeds, Path(options.out)
+    config, precision = options.config, options.precision
     if count > 1 and distributed.active():
         raise UserError("--seeds: several processes train one seed together; nps sweep runs many")
-    distributed.require_even_shares(options.config.batch_size)
+    distributed.require_even_shares(config.batch_size)
     folders = [out] if count == 1 else [out / f"seed-{first + i}" for i in range(count)]
     runs = {first + i: Run(folder) for i, folder in enumerate(folders)}
     settings = Settings(
         tensorboard=options.tensorboard,
         capture=options.capture,
-        precision=options.precision,
+        precision=precision,
         seeds_at_once=options.at_once,
+        draw_every=options.draw_every,
     )
-    wanted = {seed: identity(experiment.name, preset, seed, options.config) for seed in runs}
-    # What cannot be trained is refused before anything is written.
-    if not options.fresh:
-        for seed, run in runs.items():
+    wanted = {seed: identity(experiment.name, preset, seed, config, precision) for seed in runs}
+    # Refuse what cannot be trained before anything is written.
+    for seed, run in runs.items():
+        if options.fresh:
+            run.require_clearable()
+        else:
             run.require_same(wanted[seed])
     with memory.told_in_one_line(f"nps train {preset}"):
-        task = experiment.make_task(options.config, device)
-        steps_an_epoch(task, options.config)
+        task = experiment.make_task(config, device)
+        steps_per_epoch(task, config)
+        # Models of all seeds are built alike, unless each starts from a run of its own.
         alike = experiment.presets[preset].after is None
-        for seed in [first] if alike else runs:
-            task.make_model(seed)
+        models = {seed: task.make_model(seed) for seed in ([first] if alike else runs)}
     with contextlib.ExitStack() as held:
         if distributed.is_first():
-            for seed, run in runs.items():
+            for run in runs.values():
                 held.enter_context(run.writing())
+            for seed, run in runs.items():
                 run.claim(wanted[seed], fresh=options.fresh)
         distributed.wait_for_all()
         report = say if distributed.is_first() else quiet
         with memory.told_in_one_line(str(out)):
-            train_loop(task, options.config, runs, device, settings, report)
+            train_loop(task, config, runs, device, settings, report, models)
     if not distributed.is_first():
         return
     for run in runs.values():

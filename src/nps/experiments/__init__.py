@@ -72,14 +72,13 @@ def load_task(
     config = from_json(experiment.config, {**saved["config"], **(changes or {})}).trained()
     task = _task(experiment.name, config, device)
     model = task.make_model(saved["seed"])
-    group = "best" if which == "best" and "best" in checkpoint.tensors else "model"
     try:
-        model.load_state_dict(checkpoint.tensors[group])
+        model.load_state_dict(checkpoint.weights(which))
     except RuntimeError as error:  # e.g. data with other images or actions
         _, first, *more = (line.strip() for line in str(error).splitlines())
         others = f" and {len(more)} more" if more else ""
         raise UserError(f"{run.folder}: its model does not fit the data: {first}{others}") from None
-    if not run.saw(task.fingerprint):
+    if not run.trained_on(task.fingerprint):
         say(f"{run.folder}: the data have changed since its training")
     return task, model.eval()
 

@@ -25,8 +25,9 @@ from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int, require_number
 from nps.training import rng
 from nps.training.config import TrainConfig
-from nps.training.task import Batch
-from nps.worlds.arithmetic import OPERATIONS, POINTS, demonstrate
+from nps.training.data import Made
+from nps.training.task import Batch, Task
+from nps.worlds.arithmetic import OPERATIONS, POINTS, Demonstrations, demonstrate
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,10 @@ class Config(TrainConfig):
         require_choice("reading", self.reading, ("any", "other"))
 
 
-class ArithmeticTask:
+class ArithmeticTask(Task):
     """Data and loss for one config."""
 
-    fingerprint: str | None = None
+    stackable = True
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -116,8 +117,9 @@ class ArithmeticTask:
             for split, size in zip(("train", "validation", "test"), sizes, strict=True)
         }
         self.sets = {split: data.to(device) for split, data in self.truth.items()}
-        self.examples = config.train_examples
-        self._noise_shape = make_layer(config).noise_shape(slots=POINTS)
+        self.data = Made(config.train_examples)
+        with torch.device("meta"):  # shapes alone
+            self._noise_shape = make_layer(config).noise_shape(slots=POINTS)
         self.noise_size = math.prod(self._noise_shape)
 
     def make_model(self, seed: int) -> CoordinateArithmetic:
@@ -144,14 +146,17 @@ class ArithmeticTask:
         bonus = config.balance * use_entropy(trace) if exploring else 0.0
         return error - bonus, {"mse": error}
 
-    def measure(self, model: CoordinateArithmetic, split: str = "validation") -> dict[str, Tensor]:
-        data = self.sets[split]
+    def batches(self, split: str) -> list[Demonstrations]:
+        """A split is one batch: its examples are small."""
+        return [self.sets[split]]
+
+    def measure(self, model: CoordinateArithmetic, data: Demonstrations) -> dict[str, Tensor]:
         predicted, trace = model(data.before, data.after, return_trace=True)
         primary, rule, context = what_fired(trace)
         error = (predicted - data.after).square().mean()
         return {"error": error, "primary": primary, "rule": rule, "context": context}
 
-    def judge(self, measured: dict[str, Tensor], split: str = "validation") -> dict[str, Any]:
+    def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         data = self.truth[split]
         table = usage_table(data.operation, measured["rule"], len(OPERATIONS), self.config.rules)
         error = measured["error"].item()
@@ -165,12 +170,8 @@ class ArithmeticTask:
             "table": table.tolist(),
         }
 
-    @torch.no_grad()
     def test(self, model: CoordinateArithmetic) -> dict[str, Any]:
-        measured = {name: values.cpu() for name, values in self.measure(model, "test").items()}
-        metrics = self.judge(measured, "test")
-        del metrics["score"]
-        return {**metrics, "rules": self.read_rules(model)}
+        return {**super().test(model), "rules": self.read_rules(model)}
 
     @torch.no_grad()
     def read_rules(self, model: CoordinateArithmetic) -> list[dict[str, Any]]:

@@ -34,8 +34,7 @@ def best_of(
             raise UserError(f"start_from: {run.folder} has {name} {theirs}, expected {ours}")
     if not run.complete(saved):
         raise UserError(f"start_from: {run.folder} is not trained to the end")
-    tensors = find_checkpoint(run.folder)[1].tensors
-    return tensors["best"] if "best" in tensors else tensors["model"]
+    return find_checkpoint(run.folder)[1].weights("best")
 
 
 def run_of(folder: Path | str, seed: int) -> Run:

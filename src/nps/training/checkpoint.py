@@ -1,12 +1,12 @@
 """Checkpoints: folders of safetensors and JSON that are whole or not there.
 
     checkpoints/step-00001560/
-        model.safetensors  best.safetensors  optimizer.safetensors  rng.safetensors
-        state.json         numbers: step, sums since the epoch began, best score, log position
+        model.safetensors  best.safetensors  ema.safetensors  optimizer.safetensors
+        state.json         step, sums since the epoch began, best score, length of the log
         manifest.json      size and sha256 of each of the others
 
-The best model so far travels inside each checkpoint, so "last" and "best" are always of one moment.
-A reader believes nothing without a manifest that holds.
+The best model so far is part of each checkpoint, so that "last" and "best" are always of one
+moment; `ema` is there if the run keeps a moving average. Nothing is used unless the manifest holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import safetensors.torch
 from torch import Tensor
 
 from nps.errors import UserError
-from nps.files import read_json, told_in_one_line, whole_folder, write_bytes
+from nps.files import told_in_one_line, whole_folder, write_bytes
 from nps.training.config import SCHEMA
 
 NAME = re.compile(r"step-(\d{8,})")
@@ -32,18 +32,32 @@ NAME = re.compile(r"step-(\d{8,})")
 Tensors = dict[str, Tensor]
 
 
+class Damaged(UserError):
+    """A checkpoint that is not what was written."""
+
+
+class Unreadable(UserError):
+    """A checkpoint that may be whole, but cannot be read here: permissions, a newer schema."""
+
+
 @dataclass
 class Checkpoint:
-    """One moment of a run: named groups of tensors, and plain numbers."""
+    """One moment of a run: named groups of tensors, and numbers."""
 
     step: int
     tensors: dict[str, Tensors]
     state: dict[str, Any]
 
+    def weights(self, which: str) -> Tensors:
+        """The state dict to evaluate: of the "best" model, if there is one yet, or the "last"."""
+        if which == "best" and "best" in self.tensors:
+            return self.tensors["best"]
+        return self.tensors["ema"] if "ema" in self.tensors else self.tensors["model"]
+
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Write `folder/step-…`, then delete all but the newest `keep`."""
-    path = folder / f"step-{checkpoint.step:08d}"
+    """Write `folder/step-…`, then delete others until `keep` are left, the oldest first."""
+    path = path_of(folder, checkpoint.step)
     found = steps(folder)
     before = f"{path_of(folder, found[-1]).name} is whole" if found else "none was written before"
     with told_in_one_line(f"cannot write {path} (the checkpoint before: {before})"):
@@ -56,7 +70,8 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
                 digest = hashlib.sha256(data).hexdigest()
                 manifest["files"][name] = {"bytes": len(data), "sha256": digest}
             write_bytes(temporary / "manifest.json", json.dumps(manifest, indent=2).encode())
-    for step in steps(folder)[:-keep]:
+    others = [step for step in steps(folder) if step != checkpoint.step]
+    for step in others[: max(0, len(others) - (keep - 1))]:
         shutil.rmtree(path_of(folder, step), ignore_errors=True)
     return path
 
@@ -72,54 +87,109 @@ def _files(checkpoint: Checkpoint) -> list[tuple[str, bytes]]:
 
 def load(path: Path) -> Checkpoint:
     """Read one checkpoint folder, checking every byte against its manifest."""
-    manifest = read_json(path / "manifest.json")
-    if not isinstance(manifest, dict) or "files" not in manifest:
-        raise UserError(f"{path}: damaged, manifest.json lists no files")
-    if manifest.get("schema", 0) > SCHEMA:
-        raise UserError(
-            f"{path}: schema {manifest['schema']}, this nps reads up to {SCHEMA}: update nps"
-        )
     tensors: dict[str, Tensors] = {}
     state: dict[str, Any] = {}
-    for name, expected in manifest["files"].items():
-        try:
-            data = (path / name).read_bytes()
-        except OSError as error:
-            raise UserError(f"{path}: damaged, {name}: {error.strerror}") from None
+    for name, expected in _manifest(path).items():
+        data = _read(path, name)
         if len(data) != expected["bytes"]:
-            raise UserError(
-                f"{path}: damaged, {name} has {len(data)} bytes, expected {expected['bytes']}"
-            )
+            size = expected["bytes"]
+            raise Damaged(f"{path}: damaged, {name} has {len(data)} bytes, expected {size}")
         if hashlib.sha256(data).hexdigest() != expected["sha256"]:
-            raise UserError(f"{path}: damaged, the sha256 of {name} differs")
+            raise Damaged(f"{path}: damaged, the sha256 of {name} differs")
         if name == "state.json":
             state = json.loads(data)
         else:
             tensors[name.removesuffix(".safetensors")] = safetensors.torch.load(data)
+    if "step" not in state:
+        raise Damaged(f"{path}: damaged, state.json has no step")
     return Checkpoint(state.pop("step"), tensors, state)
 
 
-def newest(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that is whole. Damaged ones are reported and passed over."""
+def _manifest(path: Path) -> dict[str, dict[str, Any]]:
+    """The files of a checkpoint, each with its size and sha256."""
+    try:
+        manifest = json.loads(_read(path, "manifest.json"))
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise Damaged(f"{path}: damaged, manifest.json is not JSON") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise Damaged(f"{path}: damaged, manifest.json lists no files")
+    schema = manifest.get("schema", 0)
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise Unreadable(f"{path}: schema {schema}, this nps reads up to {SCHEMA}: update nps")
+    for name, expected in manifest["files"].items():
+        if Path(name).name != name or not isinstance(expected, dict):
+            raise Damaged(f"{path}: damaged, manifest.json lists {name!r}")
+        if not {"bytes", "sha256"} <= expected.keys():
+            raise Damaged(f"{path}: damaged, manifest.json has no size or sha256 of {name}")
+    return dict(manifest["files"])
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        return (path / name).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise Damaged(f"{path}: damaged, {name}: {error.strerror}") from None
+    except OSError as error:
+        raise Unreadable(f"{path}: cannot read {name}: {error.strerror}") from None
+
+
+def newest(
+    folder: Path, report: Callable[[str], None], *, set_aside: bool = False
+) -> Checkpoint | None:
+    """The newest whole checkpoint. Damaged ones are reported and passed over.
+
+    Args:
+        folder: `checkpoints/` of a run.
+        report: takes a line for each damaged checkpoint.
+        set_aside: rename damaged ones to `damaged-step-…`, out of the way of new ones; for the
+            process that writes here.
+
+    Raises:
+        Unreadable: the newest may be whole but cannot be read, so older ones must not be used.
+    """
     damaged = False
     for step in reversed(steps(folder)):
+        path = path_of(folder, step)
         try:
-            checkpoint = load(path_of(folder, step))
-        except UserError as error:
-            report(f"{error}; looking for the one before")
+            checkpoint = load(path)
+        except Damaged as error:
+            kept = f", set aside as {_set_aside(path).name}" if set_aside else ""
+            report(f"{error}{kept}; looking for the one before")
             damaged = True
             continue
         if damaged:
-            report(f"using {path_of(folder, step)}")
+            report(f"using {path}")
         return checkpoint
     return None
 
 
+def _set_aside(path: Path) -> Path:
+    aside, number = path.with_name(f"damaged-{path.name}"), 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"damaged-{path.name}-{number}")
+    with told_in_one_line(f"cannot rename {path}"):
+        path.rename(aside)
+    return aside
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what a process that was killed while saving left behind."""
+    for path in folder.glob(".tmp-step-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def steps(folder: Path) -> list[int]:
     """Steps of the checkpoints in a folder, oldest first."""
-    if not folder.is_dir():
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    matches = (NAME.fullmatch(entry.name) for entry in folder.iterdir())
+    except OSError as error:
+        raise Unreadable(f"{folder}: cannot read it: {error.strerror}") from None
+    matches = (NAME.fullmatch(name) for name in names)
     return sorted(int(match.group(1)) for match in matches if match)
 
 

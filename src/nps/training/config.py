@@ -1,7 +1,7 @@
 """Configs: frozen dataclasses to JSON and back, strictly, and the fields every experiment shares.
 
-A config file from elsewhere is data: unknown keys, wrong types and impossible values are refused by
-name. No code names, no pickles.
+A config file is untrusted data: unknown fields, wrong types and impossible values are refused by
+name. It names no code, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """What the training loop needs to know. Experiments inherit and add their own."""
+    """Settings of the training loop. Experiments inherit these and add their own."""
 
     epochs: int = 100
     """Passes over the training set."""
@@ -32,8 +32,15 @@ class TrainConfig:
     """Where a cosine schedule ends; none keeps the rate constant."""
     restart_at: float | None = None
     """Share of the training after which the cosine starts over; none runs it once."""
+    warmup_steps: int = 0
+    """Steps over which the learning rate rises linearly from zero."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (AdamW)."""
     clip_norm: float | None = None
     """Clip the gradient's norm to this; none leaves it."""
+    ema_decay: float | None = None
+    """Validate and test an exponential moving average of the weights with this decay; none uses
+    the weights themselves."""
     validate_every: int = 5
     """Epochs between validations; the best model is chosen there."""
 
@@ -41,6 +48,8 @@ class TrainConfig:
         require_int("epochs", self.epochs, at_least=1)
         require_int("batch_size", self.batch_size, at_least=1)
         require_int("validate_every", self.validate_every, at_least=1)
+        require_int("warmup_steps", self.warmup_steps, at_least=0)
+        require_number("weight_decay", self.weight_decay, 0.0, 1e3, open_top=False)
         require_number("learning_rate", self.learning_rate, 0.0, 1e3, open_top=False)
         if self.final_learning_rate is not None:
             top = self.learning_rate
@@ -49,9 +58,11 @@ class TrainConfig:
             require_number("restart_at", self.restart_at, 0.0, 1.0, open_top=True)
         if self.clip_norm is not None:
             require_number("clip_norm", self.clip_norm, 0.0, float("inf"), open_top=False)
+        if self.ema_decay is not None:
+            require_number("ema_decay", self.ema_decay, 0.0, 1.0, open_top=True)
 
     def trained(self) -> Self:
-        """What a trained model needs of it: nothing of how the training began."""
+        """The config of the finished model, without what only the start of training needs."""
         return self
 
 
@@ -63,12 +74,12 @@ def to_json(config: TrainConfig) -> dict[str, Any]:
 
 
 def spell(value: Any) -> str:
-    """A value as it is typed."""
+    """A value as typed on a command line."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def flag(name: str, value: Any) -> str:
-    """A field as it is typed on a command line."""
+    """A field and its value as typed on a command line."""
     name = name.replace("_", "-")
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"
@@ -94,7 +105,7 @@ def from_json(cls: type[C], data: object) -> C:
 def from_text(cls: type[TrainConfig], name: str, text: str) -> Any:
     """A field's value as typed on a command line: a number, a word, true, false or none."""
     hint = typing.get_type_hints(cls)[name]
-    for read in (_word, float, int, str):  # the first that the field's type admits
+    for read in (_word, float, int, str):  # the first that fits the field's type
         try:
             value = read(text)
         except ValueError:
@@ -109,6 +120,11 @@ def _word(text: str) -> bool | None:
     if text.lower() not in words:
         raise ValueError
     return words[text.lower()]
+
+
+def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
+    """A saved config, with the fields of the loop that were added after it was saved."""
+    return {field.name: field.default for field in dataclasses.fields(TrainConfig)} | config
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

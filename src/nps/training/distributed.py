@@ -1,9 +1,9 @@
 """Several processes, one training: `torchrun --nproc-per-node N -m nps train …`.
 
 Each process takes its share of every batch; gradients and logged scalars are averaged in one
-collective a step. All the numbers of a model lie in one vector (see `stack.py`), so there is
-nothing for `DistributedDataParallel`'s buckets and hooks to do, and the collective can be part of
-a captured step. Process 0 validates, logs and saves. Without torchrun everything here is a no-op.
+collective each step. The parameters of a model lie in one vector (see `stack.py`), so the buckets
+and hooks of `DistributedDataParallel` are not needed, and the collective can be part of a captured
+step. Process 0 validates, logs and saves. Without torchrun everything here is a no-op.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def started_by_torchrun() -> bool:
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[torch.device]:
-    """Join the group that torchrun started, if any; the device that is this process's own."""
+    """Join the group that torchrun started, if any; yields the device of this process."""
     if not started_by_torchrun():
         yield device
         return
@@ -76,8 +76,8 @@ def wait_for_all() -> None:
 
 
 def average(
-    gradient: Float[Tensor, "numbers"], scalars: dict[str, Float[Tensor, "S"]]
-) -> tuple[Float[Tensor, "numbers"], dict[str, Float[Tensor, "S"]]]:
+    gradient: Float[Tensor, "P"], scalars: dict[str, Float[Tensor, "S"]]
+) -> tuple[Float[Tensor, "P"], dict[str, Float[Tensor, "S"]]]:
     """The mean over processes of a gradient and of logged scalars."""
     if not active():
         return gradient, scalars
@@ -90,7 +90,7 @@ def average(
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over processes; its gradient sums what each of them makes of it."""
+    """The sum over processes; the gradient is summed over processes too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -106,9 +106,10 @@ class _Sum(torch.autograd.Function):
 
 
 def batch_mean(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The mean over processes, with its gradient: for losses of a statistic of the whole batch.
+    """The mean over processes, with its gradient: for losses on a statistic of the whole batch.
 
-    `x` is a mean over this process's share of the batch.
+    Args:
+        x: the mean over this process's share of the batch.
     """
     if not active():
         return x
@@ -117,9 +118,9 @@ def batch_mean(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def agree(number: int | None, device: torch.device) -> int | None:
-    """The largest number that any process brought, or None."""
+    """The largest number that any process has, or None if none has one."""
     if not active():
         return number
-    told = torch.tensor([number or 0], device=device)
-    dist.all_reduce(told, dist.ReduceOp.MAX)
-    return int(told.item()) or None
+    largest = torch.tensor([number or 0], device=device)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return int(largest.item()) or None

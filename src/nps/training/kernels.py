@@ -1,4 +1,4 @@
-"""A step of Adam as one pass over the numbers, in Triton (adam.py says what it computes)."""
+"""A step of Adam as one pass over the parameters, in Triton (the plain twin is optimiser.py)."""
 
 from __future__ import annotations
 
@@ -17,37 +17,43 @@ BLOCK = 1024
 @triton.jit
 def _adam(
     vector, gradient, mean, square, table, step, seed_of, factor, alive, count,
-    KEEP_MEAN: tl.constexpr, KEEP_SQUARE: tl.constexpr, BLOCK: tl.constexpr,
+    KEEP_MEAN: tl.constexpr, KEEP_SQUARE: tl.constexpr, DECAYS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     seed = tl.load(seed_of + at, mask=at < count, other=0)
     moves = (at < count) & (tl.load(alive + seed) != 0)
     done = tl.load(step)
-    rate, epsilon = tl.load(table + 2 * done), tl.load(table + 2 * done + 1)
+    rate, epsilon = tl.load(table + 3 * done), tl.load(table + 3 * done + 1)
     g = tl.load(gradient + at, mask=moves, other=0.0) * tl.load(factor + seed)
     m = tl.load(mean + at, mask=moves, other=0.0)
     v = tl.load(square + at, mask=moves, other=0.0)
     m += (g - m) * (1.0 - KEEP_MEAN)
     v = v * KEEP_SQUARE + g * g * (1.0 - KEEP_SQUARE)
-    x = tl.load(vector + at, mask=moves, other=0.0) - rate * (m / (tl.sqrt(v) + epsilon))
+    x = tl.load(vector + at, mask=moves, other=0.0)
+    if DECAYS:
+        x *= 1.0 - tl.load(table + 3 * done + 2)
+    x -= rate * (m / (tl.sqrt(v) + epsilon))
     tl.store(vector + at, x, mask=moves)
     tl.store(mean + at, m, mask=moves)
     tl.store(square + at, v, mask=moves)
 
 
 def adam(
-    vector: Float[Tensor, "numbers"],
-    gradient: Float[Tensor, "numbers"],
-    mean: Float[Tensor, "numbers"],
-    square: Float[Tensor, "numbers"],
-    table: Float[Tensor, "steps 2"],
+    vector: Float[Tensor, "P"],
+    gradient: Float[Tensor, "P"],
+    mean: Float[Tensor, "P"],
+    square: Float[Tensor, "P"],
+    table: Float[Tensor, "steps 3"],
     step: Int[Tensor, "1"],
-    seed_of: Int[Tensor, "numbers"],
+    seed_of: Int[Tensor, "P"],
     factor: Float[Tensor, "S"],
     alive: Bool[Tensor, "S"],
-    decay: tuple[float, float],
+    decay: tuple[float, float, bool],
 ) -> None:
-    """In place; the numbers of seeds that are not alive are not touched."""
+    """One step in place; the parameters of seeds that are not alive are not touched.
+
+    `decay` is that of both moments, and whether the parameters decay (third column of the table).
+    """
     count = vector.numel()
     _adam[(triton.cdiv(count, BLOCK),)](
         vector, gradient, mean, square, table, step, seed_of, factor, alive, count,

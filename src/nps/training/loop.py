@@ -1,28 +1,32 @@
 """The training loop: one for every experiment, one seed or many, and it never loses work.
 
-`train(2n)` equals `train(n)`, stop, `train(n)`, bit for bit: weights, optimiser, random numbers and
-metric log. So everything a step depends on is a function of the seed and the step (`feed.py`), or
-is saved (`saving.py`): validation leaves every generator as it was, and sums over the running epoch
-are part of the checkpoint. Which seeds are trained together is decided here; `sitting.py` does it.
+`train(2n)` equals `train(n)`, stop, `train(n)`, bit for bit: weights, optimiser, metric log. So
+everything a step depends on is a function of the seed and the step (`batches.py`), or is saved
+(`state.py`). This file decides which seeds train together; `session.py` trains them.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch import nn
 
 from nps.errors import RunFailed, UserError
-from nps.training import checkpoint, distributed, memory, rng
+from nps.training import checkpoint, distributed, memory
+from nps.training.batches import Batches
 from nps.training.config import TrainConfig
-from nps.training.feed import Feed
 from nps.training.precision import set_precision
 from nps.training.run import Run
-from nps.training.sitting import Settings, Sitting
+from nps.training.session import Settings, TrainingSession
 from nps.training.stack import Stack
+from nps.training.state import State
+from nps.training.step import Step
 from nps.training.task import Task
-from nps.training.update import Update
+
+__all__ = ["Settings", "steps_per_epoch", "train"]
 
 
 def train(
@@ -32,42 +36,62 @@ def train(
     device: torch.device,
     settings: Settings | None = None,
     report: Callable[[str], None] = print,
+    models: Mapping[int, nn.Module] | None = None,
 ) -> None:
-    """Train each seed into its run, to the end of the config's schedule, from the newest whole
-    checkpoint if any. Seeds that are equally far are trained together.
+    """Train each seed into its run, to the end of the config's schedule.
 
-    The caller holds the runs' locks and has claimed their config. Raises `Interrupted` after a
-    signal, `RunFailed` when a loss or gradient is not finite (after the other seeds are done) or
-    the disk is full.
+    Each continues from its newest whole checkpoint, if it has one. Seeds that are at the same step
+    train together as a stack if the task allows it, one after the other if not.
+
+    Args:
+        task: data, loss and evaluation.
+        config: the settings of the training.
+        runs: the run folder of each seed. The caller holds their locks and has claimed them.
+        device: where to train.
+        settings: how to run.
+        report: takes lines for the user.
+        models: models of some seeds, if the caller has built them already.
+
+    Raises:
+        Interrupted: after a signal; the state is saved.
+        RunFailed: a loss or gradient is not finite (after the other seeds are done), or the disk
+            is full.
     """
     settings = settings or Settings()
-    total = config.epochs * steps_an_epoch(task, config)
+    built = dict(models or {})
+    total = config.epochs * steps_per_epoch(task, config)
     set_precision(settings.precision)
-    found = {seed: checkpoint.newest(run.checkpoints, report) for seed, run in runs.items()}
-    done = {seed: 0 if one is None else one.step for seed, one in found.items()}
-    for run in (runs[seed] for seed in runs if done[seed]):
-        if not run.saw(task.fingerprint):
+    found = {seed: _newest(run, report) for seed, run in runs.items()}
+    done = {seed: 0 if saved is None else saved.step for seed, saved in found.items()}
+    for seed, run in runs.items():
+        if done[seed] and not run.trained_on(task.fingerprint):
             raise UserError(f"{run.folder}: its data have changed since; --fresh starts over")
-    for seed in runs:
         if done[seed] >= total:
-            report(f"{runs[seed].folder}: complete, {done[seed]} steps")
+            report(f"{run.folder}: complete, {done[seed]} steps")
+
     failures: list[str] = []
     waiting = sorted((seed for seed in runs if done[seed] < total), key=lambda seed: done[seed])
-    for step, equally_far in itertools.groupby(waiting, key=lambda seed: done[seed]):
-        seeds = sorted(equally_far)
+    for step, same_step in itertools.groupby(waiting, key=lambda seed: done[seed]):
+        seeds = sorted(same_step)
         if step:
             report(f"{_title(runs, seeds)}: going on after step {step} of {total}")
-        for part in _parts(task, config, seeds, device, settings, report):
-            sitting = Sitting(task, config, {s: runs[s] for s in part}, device, settings, total)
-            sitting.restore([found[seed] for seed in part])
-            failures += sitting.train(report)
+        if seeds[0] not in built:
+            built[seeds[0]] = task.make_model(seeds[0])
+        for part in _parts(task, config, seeds, built[seeds[0]], device, settings, report):
+            members = [built.pop(s) if s in built else task.make_model(s) for s in part]
+            folders = {seed: runs[seed] for seed in part}
+            session = TrainingSession(
+                task, config, folders, members, device, settings, total, report
+            )
+            session.restore([found[seed] for seed in part])
+            failures += session.train()
     if failures:
         count = f"{len(failures)} of {len(runs)} seeds failed: " if len(runs) > 1 else ""
         raise RunFailed(count + "; ".join(failures))
 
 
-def steps_an_epoch(task: Task, config: TrainConfig) -> int:
-    """Also refuses batches that cannot be: callers ask before they claim a folder."""
+def steps_per_epoch(task: Task, config: TrainConfig) -> int:
+    """Steps of one pass over the training set; refuses batches that cannot be."""
     if config.batch_size > task.examples:
         raise UserError(
             f"batch_size: got {config.batch_size}, expected at most the {task.examples} "
@@ -75,6 +99,19 @@ def steps_an_epoch(task: Task, config: TrainConfig) -> int:
         )
     distributed.require_even_shares(config.batch_size)
     return task.examples // config.batch_size
+
+
+def _newest(run: Run, report: Callable[[str], None]) -> checkpoint.Checkpoint | None:
+    """The checkpoint to continue from; damaged and unfinished ones are moved out of the way."""
+    first = distributed.is_first()
+    if first:
+        checkpoint.remove_unfinished(run.checkpoints)
+    try:
+        found = checkpoint.newest(run.checkpoints, report, set_aside=first)
+    except checkpoint.Unreadable as error:
+        raise UserError(f"{error}; --fresh starts over") from None
+    distributed.wait_for_all()
+    return found
 
 
 def _title(runs: Mapping[int, Run], seeds: Sequence[int]) -> str:
@@ -87,21 +124,20 @@ def _parts(
     task: Task,
     config: TrainConfig,
     seeds: list[int],
+    model: nn.Module,
     device: torch.device,
     settings: Settings,
     report: Callable[[str], None],
 ) -> list[list[int]]:
-    """The seeds, split where they do not fit in memory together."""
+    """Which seeds train together: all, as many as fit in memory, or each alone."""
     if len(seeds) == 1:
         return [seeds]
+    if not task.stackable:
+        report(f"{len(seeds)} seeds train one after the other: this model is not stacked")
+        return [[seed] for seed in seeds]
     if settings.seeds_at_once is not None:
         return memory.split(seeds, 1.0, settings.seeds_at_once / memory.USABLE)
-    with rng.untouched():
-        stack = Stack([task.make_model(seeds[0])])
-        feed = Feed(task.examples, config.batch_size, task.noise_size, seeds[:1], device)
-        update = Update(task, config, stack, feed, 1, settings.precision)
-        needed = memory.bytes_a_seed(stack, update.forward) + feed.nbytes
-        del stack, feed, update
+    needed = _bytes_a_seed(task, config, seeds[0], model, device, settings)
     free = memory.free_bytes(device)
     parts = memory.split(seeds, needed, free)
     if len(parts) > 1:
@@ -111,3 +147,21 @@ def _parts(
             f"{free / 2**30:.1f} GiB are free: training {sizes} seeds one after the other"
         )
     return parts
+
+
+def _bytes_a_seed(
+    task: Task,
+    config: TrainConfig,
+    seed: int,
+    model: nn.Module,
+    device: torch.device,
+    settings: Settings,
+) -> float:
+    """Memory of one seed, measured on a copy of its model: a forward pass may change buffers."""
+    stack = Stack([copy.deepcopy(model)])
+    batches = Batches(task.data, config.batch_size, task.noise_size, [seed], device)
+    batches.prepare(0)
+    update = Step(task, config, State(stack, config, 1), batches, 1, settings.precision)
+    needed = memory.bytes_a_seed(stack, update.forward) + batches.nbytes
+    batches.close()
+    return needed

@@ -1,6 +1,6 @@
-"""How many seeds fit in memory at once, and one line where not even one does.
+"""How many seeds fit in memory at once, and a one-line error if not even one does.
 
-What a seed needs is counted on one forward pass: the tensors that autograd keeps. The rest of a
+The need of a seed is counted in one forward pass: the tensors that autograd keeps. The rest of a
 step (gradients, temporaries, Adam's moments) is a factor.
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 TEMPORARIES = 2.5
 """Peak of a step over the bytes kept for its backward pass; 1.4 to 2.1 were measured."""
 COPIES = 8
-"""Parameters, gradient, two moments, the best so far, and three in passing."""
+"""Parameters, gradient, two moments, the best so far, and three temporary ones."""
 USABLE = 0.85
 """Share of the free memory to plan with."""
 REFUSED = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
-"""What torch says in a plain `RuntimeError` when it gets no memory, on the CPU."""
+"""How torch words a lack of memory in a plain `RuntimeError`, on the CPU."""
 
 
 def bytes_a_seed(stack: Stack, forward: Callable[[], object]) -> float:
-    """What one seed needs while training, from a forward pass of a stack of one."""
+    """Memory that one seed needs while training, from a forward pass of a stack of one."""
     kept: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def bytes_a_seed(stack: Stack, forward: Callable[[], object]) -> float:
 def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept  # torch keeps what it will use again
+        return int(torch.cuda.mem_get_info(device)[0]) + kept  # what torch caches can be used again
     with contextlib.suppress(OSError, KeyError), open("/proc/meminfo") as lines:
         table = dict(line.split(":", 1) for line in lines)
         return int(table["MemAvailable"].split()[0]) * 1024
@@ -64,14 +64,14 @@ def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
 
 @contextlib.contextmanager
 def told_in_one_line(doing: str) -> Iterator[None]:
-    """Sizes for which there is no memory stop the run with one clear line."""
+    """Report a lack of memory in one line."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        told = str(error)
+        message = str(error)
         known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-        if not known and not any(words in told for words in REFUSED):
+        if not known and not any(words in message for words in REFUSED):
             raise
-        wanted = re.search(r"[Tt]ried to allocate ([\d.]+ \w+)", told)
+        wanted = re.search(r"[Tt]ried to allocate ([\d.]+ \w+)", message)
         asked = f" (tried to allocate {wanted.group(1)})" if wanted else ""
         raise RunFailed(f"{doing}: not enough memory{asked}") from error

@@ -1,7 +1,8 @@
-"""How exactly to compute: float32 as it is, or faster with fewer bits where the hardware has it.
+"""Precision of the computation: float32, or faster with fewer bits where the hardware has it.
 
-The default is exact, which torch's own is not: it lets convolutions round to TF32 on CUDA. And sums
-have a fixed order always, so that a run can be resumed bit for bit: cuDNN must be told.
+The default is exact float32; torch's own default lets convolutions round to TF32 on CUDA. cuDNN is
+set to deterministic algorithms always, so that a run can be resumed bit for bit. The precision
+changes results, so it is part of a run's identity.
 """
 
 from __future__ import annotations
@@ -26,5 +27,5 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     """`bf16`: torch's autocast; weights, optimiser and the scores of choices stay in float32."""
     if precision != "bf16":
         return nullcontext()
-    # A captured step must cast anew each time: a cache would keep the first step's weights.
+    # No cache of casts: a captured step would keep the weights of the step it was captured in.
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)

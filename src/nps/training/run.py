@@ -1,7 +1,7 @@
 """A run is a folder: config.json, metrics.jsonl, checkpoints/, figures/, provenance.json.
 
-One writer at a time, one config for its whole life: the same command again resumes, another config
-is refused with the difference.
+It has one writer at a time and one identity for its whole life (experiment, seed, precision, every
+field of the config): the same command again resumes, another is refused with the difference.
 """
 
 from __future__ import annotations
@@ -15,10 +15,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from nps.errors import UserError
+from nps.errors import UserError, say
 from nps.files import read_json, told_in_one_line, write_json
 from nps.training import checkpoint
-from nps.training.config import SCHEMA, TrainConfig, differences, to_json
+from nps.training.config import SCHEMA, TrainConfig, differences, to_json, with_defaults
+from nps.training.precision import Precision
+
+REQUIRED = {"schema", "experiment", "preset", "seed", "config"}
+"""Keys of every config.json."""
+WRITTEN = (
+    *("checkpoints", "figures", "tensorboard"),
+    *("config.json", "metrics.jsonl", "provenance.json", "test.json", "test-on-*.json"),
+    "not-finite.json",
+)
+"""What a run writes into its folder, and --fresh deletes."""
 
 
 class Run:
@@ -33,24 +43,29 @@ class Run:
     # -- reading ------------------------------------------------------------------------------
 
     def read(self) -> dict[str, Any]:
-        """config.json: experiment, preset, seed and the config's fields, checked for schema."""
+        """config.json, checked: experiment, preset, seed, precision, fields of the config."""
         if not self.folder.is_dir():
             raise UserError(f"{self.folder}: no such run folder")
         path = self.folder / "config.json"
         if not path.exists():
             raise UserError(f"{self.folder}: not a run folder, it has no config.json")
         saved = read_json(path)
-        missing = {"schema", "experiment", "preset", "seed", "config"} - set(saved)
+        missing = REQUIRED - set(saved)
         if missing:
             raise UserError(f"{path}: damaged, {', '.join(sorted(missing))} is missing")
         if saved["schema"] > SCHEMA:
             raise UserError(
                 f"{path}: schema {saved['schema']}, this nps reads up to {SCHEMA}: update nps"
             )
-        return dict(saved)
+        return {"precision": self._first_precision(), **saved}
+
+    def _first_precision(self) -> str:
+        """That of a run whose config.json is older than this field."""
+        recorded = (session.get("precision") for session in self.provenance())
+        return next((precision for precision in recorded if precision), "float32")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The metric log, a dictionary a line. A torn last line is left out."""
+        """The rows of the metric log. A torn last line is left out."""
         if not self.metrics_path.exists():
             return []
         lines = self.metrics_path.read_text().splitlines()
@@ -65,23 +80,23 @@ class Run:
         return rows
 
     def provenance(self) -> list[dict[str, Any]]:
-        """Where each sitting of the run came from."""
+        """Versions, device, command and time of every session that trained the run."""
         path = self.folder / "provenance.json"
         return list(read_json(path)) if path.exists() else []
 
-    def saw(self, fingerprint: str | None) -> bool:
-        """Were these the data of its last sitting, as far as is known?"""
-        known = [sitting["data"] for sitting in self.provenance() if sitting.get("data")]
-        return not known or known[-1] == fingerprint
+    def trained_on(self, fingerprint: str | None) -> bool:
+        """Whether its last session used data with this fingerprint, as far as is recorded."""
+        recorded = [session["data"] for session in self.provenance() if session.get("data")]
+        return not recorded or recorded[-1] == fingerprint
 
     def differences(self, identity: dict[str, Any]) -> list[str]:
-        """What sets the run in the folder apart from the one wanted; nothing if there is none."""
+        """How the run in the folder differs from another identity; nothing if there is none."""
         if not (self.folder / "config.json").exists():
             return []
         return differences(_flat(self.read()), _flat(json.loads(json.dumps(identity))))
 
     def complete(self, identity: dict[str, Any]) -> bool:
-        """Is this very run trained to its end? Told from its files, without building its model."""
+        """Whether the run with this identity is trained to its end; its files tell."""
         if not (self.folder / "config.json").exists() or self.differences(identity):
             return False
         rows = self.metrics()
@@ -119,7 +134,7 @@ class Run:
     def claim(self, identity: dict[str, Any], *, fresh: bool = False) -> None:
         """Write config.json, or make sure that the one there is the same."""
         if fresh:
-            self._clear()
+            self.clear()
         wanted = {"schema": SCHEMA, **json.loads(json.dumps(identity))}
         path = self.folder / "config.json"
         if not path.exists():
@@ -137,25 +152,82 @@ class Run:
                 "choose another --out, or --fresh to start over"
             )
 
-    def _clear(self) -> None:
-        """Remove what a run writes, and nothing else."""
-        for folder in (self.checkpoints, self.figures, self.folder / "tensorboard"):
-            shutil.rmtree(folder, ignore_errors=True)
-        for name in ("config.json", "metrics.jsonl", "provenance.json", "test.json"):
-            (self.folder / name).unlink(missing_ok=True)
+    def clear(self) -> None:
+        """Delete what a run writes and nothing else; all of it, or nothing."""
+        self.require_clearable()
+        trash = self.folder / f".cleared-{os.getpid()}"
+        moved: list[Path] = []
+        try:
+            trash.mkdir()
+            for path in self._written():
+                os.rename(path, trash / path.name)
+                moved.append(path)
+        except OSError as error:
+            for path in moved:
+                os.rename(trash / path.name, path)
+            shutil.rmtree(trash, ignore_errors=True)
+            raise UserError(f"--fresh: cannot clear {self.folder}: {error.strerror}") from None
+        shutil.rmtree(trash, ignore_errors=True)
+        if trash.exists():
+            say(f"{trash}: could not be deleted; nothing uses it")
 
-    def add_provenance(self, sitting: dict[str, Any]) -> None:
+    def require_clearable(self) -> None:
+        """Refuse to clear a folder that is not a run, or that cannot be cleared wholly."""
+        there = self._written()
+        if there and not self._is_run():
+            names = ", ".join(path.name for path in there)
+            raise UserError(
+                f"--fresh: {self.folder} is not a run of nps, its {names} stay; "
+                "choose another --out, or remove them yourself"
+            )
+        for path in there:
+            if path.is_symlink():
+                raise UserError(f"--fresh: {path} is a symbolic link; remove it yourself")
+            for folder in [path, *path.rglob("*")] if path.is_dir() else []:
+                if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+                    raise UserError(f"--fresh: no permission to delete {folder}")
+
+    def _written(self) -> list[Path]:
+        """What is there of the files and folders that a run writes."""
+        found = [path for pattern in WRITTEN for path in sorted(self.folder.glob(pattern))]
+        links = [self.folder / name for name in WRITTEN if (self.folder / name).is_symlink()]
+        return list(dict.fromkeys([*found, *links]))
+
+    def _is_run(self) -> bool:
+        """Whether config.json is one of ours, of whatever schema."""
+        try:
+            saved = read_json(self.folder / "config.json")
+        except UserError:
+            return False
+        return isinstance(saved, dict) and set(saved) >= REQUIRED
+
+    def begin_session(self, session: dict[str, Any]) -> None:
+        """Record where a session of training comes from, before its first step."""
+        self._write_provenance([*self.provenance(), session])
+
+    def end_session(self, session: dict[str, Any]) -> None:
+        """Record how the session ended that was begun last."""
+        self._write_provenance([*self.provenance()[:-1], session])
+
+    def _write_provenance(self, sessions: list[dict[str, Any]]) -> None:
         path = self.folder / "provenance.json"
         with told_in_one_line(f"cannot write {path}"):
-            write_json(path, [*self.provenance(), sitting])
+            write_json(path, sessions)
 
 
-def identity(experiment: str, preset: str, seed: int, config: TrainConfig) -> dict[str, Any]:
+def identity(
+    experiment: str,
+    preset: str,
+    seed: int,
+    config: TrainConfig,
+    precision: Precision = "float32",
+) -> dict[str, Any]:
     """What makes a run the run it is: the content of its config.json."""
     return {
         "experiment": experiment,
         "preset": preset,
         "seed": seed,
+        "precision": precision,
         "config": to_json(config),
     }
 
@@ -176,5 +248,6 @@ def find_checkpoint(path: Path | str) -> tuple[Run, checkpoint.Checkpoint]:
 
 
 def _flat(saved: dict[str, Any]) -> dict[str, Any]:
+    """Every field of an identity; those of older versions get the defaults of newer fields."""
     rest = {key: value for key, value in saved.items() if key not in ("config", "schema", "preset")}
-    return {**rest, **saved["config"]}
+    return {"precision": "float32", **rest, **with_defaults(saved["config"])}

@@ -1,16 +1,29 @@
-"""What the training loop must know of an experiment: data, a model, a loss, a judgement.
+"""The contract between an experiment and the training loop.
 
-A task holds data and no model. The loop owns the models, because it trains many at once: it calls
-`loss` and `measure` under `vmap` for a stack of seeds and inside a CUDA graph, so these two are
-functions of their arguments that read nothing on the host.
+A task says where its training examples come from, builds a model, computes its loss, and evaluates
+it. It holds data and no model. The loop owns the models and everything that changes while training:
+
+    data ──► batch ──► loss ──► step                          every step, captured on CUDA
+    batches("validation") ──► measure ──► judge, draw         every few epochs
+    batches("test") ──► measure ──► judge                     `nps eval`
+
+Random numbers of a training step are functions of (seed, step), so that a resumed run equals an
+uninterrupted one. Dropout, `torch.randn` and layers that draw their own noise need nothing for
+that: the loop seeds torch's generators before every step. A task whose seeds train as one stack
+takes its noise from `Batch.noise` instead, so that a seed's numbers do not depend on the others.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
+
+from nps.training.data import Source, accumulate
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -18,50 +31,93 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Everything a step depends on, besides the model."""
+    """Everything a training step depends on, besides the model."""
 
     index: Int[Tensor, "B"]
     """Which training examples."""
     noise: Float[Tensor, "B noise"]
-    """Uniform numbers in [0, 1): all the randomness there is, a row an example."""
+    """Uniform numbers in [0, 1), a row for each example."""
     progress: Float[Tensor, ""]
-    """The share of the training that is done; schedules follow it, as tensors."""
+    """Share of the training that is done; schedules follow it, as tensors."""
     phase: str
-    """What `Task.phase` said; within a phase the step is the same program."""
+    """What `Task.phase` returned; within a phase the step is the same program."""
+    data: Any = None
+    """The examples, as the task's source gives them."""
 
 
-class Task(Protocol):
-    """One experiment with its data, on one device. Models are those that `make_model` makes."""
+class Task(ABC):
+    """One experiment with its data, on one device.
 
-    examples: int
-    """Size of the training set; the loop draws indices below it."""
-    noise_size: int
-    """Uniform numbers that the loss uses for each example."""
-    fingerprint: str | None
-    """Of data that may change while a run lives, since they are the user's; else None."""
+    `loss` and `measure` are functions of their arguments. On CUDA `loss` is captured, so it reads
+    nothing on the host; if the task is stackable, both run under `vmap`.
+    """
 
+    data: Source
+    """The training set."""
+    stackable: bool = False
+    """Whether several seeds can train as one stack under `vmap`. If not, a model may use any layer
+    (`nn.GRUCell`, cuDNN), and several seeds train one after the other."""
+    noise_size: int = 0
+    """Uniform numbers in `Batch.noise` for each example."""
+    fingerprint: str | None = None
+    """Of data that belong to the user and may change between two commands; None for fixed data."""
+
+    @property
+    def examples(self) -> int:
+        """Size of the training set."""
+        return self.data.size
+
+    @abstractmethod
     def make_model(self, seed: int) -> nn.Module:
         """A new model, initialised from the seed."""
-        ...
 
     def phase(self, progress: float) -> str:
-        """The name of the training's phase. Changes of the program (not of numbers) go here."""
-        ...
+        """Name of the phase of training at this share of it.
 
+        A captured step is a fixed program: what changes the program, rather than a number in it,
+        must be a new phase.
+        """
+        return "all"
+
+    @abstractmethod
     def loss(
         self, model: Any, batch: Batch
-    ) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
-        """Mean loss over the batch, and scalars to log as epoch means, the same in every phase."""
-        ...
+    ) -> tuple[Float[Tensor, ""], Mapping[str, Float[Tensor, ""]]]:
+        """The loss to minimise, and named parts of it to log: the same names in every phase."""
 
-    def measure(self, model: Any) -> dict[str, Tensor]:
-        """What the model does on the validation set."""
-        ...
+    @abstractmethod
+    def batches(self, split: str) -> Iterable[Any]:
+        """The batches of "validation" or "test", of whatever type `measure` takes."""
 
-    def judge(self, measured: dict[str, Tensor]) -> dict[str, Any]:
-        """Metrics of what was measured, JSON values. `score` (lower is better) picks the best."""
-        ...
+    @abstractmethod
+    def measure(self, model: Any, batch: Any) -> dict[str, Tensor]:
+        """What the model does on one batch, an entry for each example.
+
+        The results of all batches are joined along the first dimension on the host.
+        """
+
+    @abstractmethod
+    def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
+        """Metrics of a whole split, as JSON values. `score`, lower is better, picks the best."""
+
+    @torch.no_grad()
+    def evaluate(self, model: Any, split: str) -> dict[str, Any]:
+        """Measure every batch of a split, and judge them together."""
+        parts = [
+            {name: values.cpu() for name, values in self.measure(model, batch).items()}
+            for batch in self.batches(split)
+        ]
+        return self.judge(accumulate(parts), split)
+
+    def draw(self, model: Any) -> Mapping[str, Any]:
+        """Pictures to look at while training, by name: uint8 arrays (H, W, 3) or (H, W), or PNG.
+
+        Called with every validation, with the model in evaluation mode; never under `vmap`.
+        """
+        return {}
 
     def test(self, model: Any) -> dict[str, Any]:
-        """Metrics on the test set, JSON values. Never called while training."""
-        ...
+        """Metrics on the test set, as JSON values. Never called while training."""
+        metrics = self.evaluate(model, "test")
+        del metrics["score"]
+        return metrics

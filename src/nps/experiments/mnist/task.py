@@ -21,7 +21,8 @@ from nps.metrics.segregation import normalised_mutual_information, segregation, 
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
 from nps.rules import Trace
 from nps.training import rng
-from nps.training.task import Batch
+from nps.training.data import Made
+from nps.training.task import Batch, Task
 from nps.worlds import mnist
 from nps.worlds.transformations import EVERY_OPERATION, OPERATIONS, matrices, paste, transform
 
@@ -41,10 +42,10 @@ class Pairs(NamedTuple):
     operation: Int[Tensor, "B"]
 
 
-class MnistTask:
+class MnistTask(Task):
     """Data and loss for one config."""
 
-    fingerprint: str | None = None
+    stackable = True
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -54,8 +55,9 @@ class MnistTask:
         self.truth = {name: self._draw_chains(name) for name in ("validation", "test")}
         """The operations of each digit's chain."""
         self.chains = {name: chain.to(device) for name, chain in self.truth.items()}
-        self.examples = len(self.digits["train"])
-        self._noise_shape = make_layer(config, self.rules).noise_shape(slots=SLOTS)
+        self.data = Made(len(self.digits["train"]))
+        with torch.device("meta"):  # shapes alone
+            self._noise_shape = make_layer(config, self.rules).noise_shape(slots=SLOTS)
         self.noise_size = config.depth + 1 + math.prod(self._noise_shape)
 
     @property
@@ -80,9 +82,6 @@ class MnistTask:
             if config.flip:
                 model.add_operation()
         return model.to(self.device)
-
-    def phase(self, progress: float) -> str:
-        return "all"
 
     def loss(self, model: DigitTransformation, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         config, depth = self.config, self.config.depth
@@ -117,18 +116,21 @@ class MnistTask:
         befores, afters = torch.stack(images[:-1], 1), torch.stack(images[1:], 1)
         return Pairs(befores.flatten(0, 1), afters.flatten(0, 1), chain.flatten())
 
-    def measure(
-        self, model: DigitTransformation, split: str = "validation"
-    ) -> dict[str, Float[Tensor, "pairs"]]:
-        parts: list[dict[str, Tensor]] = []
-        for pairs in self._all_pairs(split):
-            logits, trace = model(pairs.before, pairs.operation, return_trace=True)
-            asking, rule, changed = what_fired(trace)
-            error = (logits.sigmoid() - pairs.after).square().mean((-2, -1))
-            parts.append({"error": error, "asking": asking, "rule": rule, "changed": changed})
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    def batches(self, split: str) -> Iterator[Pairs]:
+        """All pairs of the chains of some digits at a time."""
+        digits, chains = self.digits[split], self.chains[split]
+        parts = zip(digits.split(DIGITS_AT_ONCE), chains.split(DIGITS_AT_ONCE), strict=True)
+        return (self.chain_pairs(*part) for part in parts)
 
-    def judge(self, measured: dict[str, Tensor], split: str = "validation") -> dict[str, Any]:
+    def measure(
+        self, model: DigitTransformation, pairs: Pairs
+    ) -> dict[str, Float[Tensor, "pairs"]]:
+        logits, trace = model(pairs.before, pairs.operation, return_trace=True)
+        asking, rule, changed = what_fired(trace)
+        error = (logits.sigmoid() - pairs.after).square().mean((-2, -1))
+        return {"error": error, "asking": asking, "rule": rule, "changed": changed}
+
+    def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         operation, error = self.truth[split].flatten(), measured["error"]
         mse = error.mean().item()
         by_operation = {
@@ -149,9 +151,7 @@ class MnistTask:
 
     @torch.no_grad()
     def test(self, model: DigitTransformation) -> dict[str, Any]:
-        measured = {name: values.cpu() for name, values in self.measure(model, "test").items()}
-        metrics = self.judge(measured, "test")
-        del metrics["score"]
+        metrics = super().test(model)
         digits = self.digits["test"]
         metrics["floors"] = self.floors("test")
         metrics["pictures"] = pictures(model, digits, self.matrices, len(self.operations))
@@ -172,16 +172,11 @@ class MnistTask:
     def floors(self, split: str) -> dict[str, float]:
         """What a picture that is all black gets, and the input itself."""
         black, copy, count = 0.0, 0.0, 0
-        for before, after, _ in self._all_pairs(split):
+        for before, after, _ in self.batches(split):
             black += after.square().mean((-2, -1)).sum().item()
             copy += (before - after).square().mean((-2, -1)).sum().item()
             count += len(after)
         return {"black": black / count, "copy": copy / count}
-
-    def _all_pairs(self, split: str) -> Iterator[Pairs]:
-        digits, chains = self.digits[split], self.chains[split]
-        parts = zip(digits.split(DIGITS_AT_ONCE), chains.split(DIGITS_AT_ONCE), strict=True)
-        return (self.chain_pairs(*part) for part in parts)
 
 
 def cross_entropy(logits: Float[Tensor, "B 64 64"], pairs: Pairs) -> Float[Tensor, ""]:

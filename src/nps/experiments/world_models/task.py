@@ -22,7 +22,8 @@ from nps.models.transitions import RuleTransition
 from nps.models.world_model import AnyActions, WorldModel
 from nps.perception.extractors import Norm, ObjectEncoder
 from nps.training import rng
-from nps.training.task import Batch
+from nps.training.data import Made
+from nps.training.task import Batch, Task
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -38,7 +39,7 @@ C = TypeVar("C", bound=WorldModelConfig)
 E = TypeVar("E", bound=Episodes)
 
 
-class WorldModelTask(Generic[C, E]):
+class WorldModelTask(Task, Generic[C, E]):
     """Data and loss for one config.
 
     Args:
@@ -50,7 +51,7 @@ class WorldModelTask(Generic[C, E]):
         judged: transitions of each validation episode that make the validation loss.
     """
 
-    fingerprint: str | None = None
+    stackable = True
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class WorldModelTask(Generic[C, E]):
         self.config, self.device, self.sets, self.actions = config, device, sets, actions
         self.judged = judged
         self._transitions = transitions(sets["train"])
-        self.examples = len(self._transitions.time)
-        self.noise_size = DRAWS + make_dynamics(config, actions).noise_size(config.slots)
+        self.data = Made(len(self._transitions.time))
+        with torch.device("meta"):  # shapes alone
+            self.noise_size = DRAWS + make_dynamics(config, actions).noise_size(config.slots)
         # Some transitions of each validation episode, at all times alike, with fixed negatives.
         count, length = sets["validation"].action.shape[:2]
         episode = torch.arange(count, device=device).repeat(judged)
@@ -136,10 +138,13 @@ class WorldModelTask(Generic[C, E]):
 
     # -- validation ---------------------------------------------------------------------------
 
-    def measure(self, model: WorldModel) -> dict[str, Tensor]:
+    def batches(self, split: str) -> list[E]:
+        """A split is one batch: the ranking compares every episode with all others."""
+        return [self.sets[split]]
+
+    def measure(self, model: WorldModel, data: E) -> dict[str, Tensor]:
         if self.config.statistics == "settled":
             settle(model, self.sets["train"].images(*self._settling))
-        data = self.sets["validation"]
         look, last = self.looks(model, data), steps(data)
         if 2 * self.judged + 3 > last:  # then most images are asked for: each is encoded once
             states = self.encoded(model, data, range(last + 1))
@@ -156,10 +161,10 @@ class WorldModelTask(Generic[C, E]):
         measured = {"loss": torch.cat(terms), "first": first, "true_1": one, "true_last": end}
         return measured | {"rolled_1": rolled[:, 0], "rolled_last": rolled[:, -1]}
 
-    def judge(self, measured: dict[str, Tensor]) -> dict[str, Any]:
+    def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         loss = measured["loss"].mean().item()
         metrics = {"score": loss, "loss": loss}
-        for step, name in {1: "1", steps(self.sets["validation"]): "last"}.items():
+        for step, name in {1: "1", steps(self.sets[split]): "last"}.items():
             true = measured[f"true_{name}"]
             for who, predicted in {"": f"rolled_{name}", "identity_": "first"}.items():
                 hits = hits_and_mrr(ranks(measured[predicted], true).lenient).hits

@@ -1,0 +1,129 @@
+"""The optimiser: Adam with decoupled weight decay, its learning rates, and the moving average.
+
+Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019), over the parameters of all seeds at
+once. torch's own cannot leave single seeds out, and its fused kernel gives a small vector to two of
+a GPU's processors. What depends on the step alone (learning rate, both bias corrections, weight
+decay) is a table. On a GPU with Triton a step is one kernel (kernels.py), otherwise ten operations.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nps import kernels
+from nps.training.config import TrainConfig
+from nps.training.stack import Stack
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+DECAY_OF_MEAN = 0.9
+DECAY_OF_SQUARE = 0.999
+EPSILON = 1e-8
+
+
+def learning_rates(config: TrainConfig, total: int) -> Float[Tensor, "steps"]:
+    """The learning rate of every step: constant or cosine, times a linear warm-up."""
+    high, low = config.learning_rate, config.final_learning_rate
+    count = torch.arange(total, dtype=torch.float64)
+    progress = count / total
+    if low is None:
+        rates = torch.full_like(progress, high)
+    else:
+        if split := config.restart_at:
+            after = (progress - split) / (1.0 - split)
+            progress = torch.where(progress < split, progress / split, after)
+        rates = low + (high - low) * 0.5 * (1.0 + (math.pi * progress).cos())
+    if config.warmup_steps:
+        rates = rates * ((count + 1) / config.warmup_steps).clamp(max=1.0)
+    return rates
+
+
+class Adam:
+    """Moments of the gradient, and how far to move at each step.
+
+    Args:
+        stack: the models to train.
+        rates: the learning rate of every step, in float64.
+        weight_decay: share of a parameter, times the learning rate, that a step takes away.
+    """
+
+    mean: Float[Tensor, "P"]
+    square: Float[Tensor, "P"]
+
+    def __init__(
+        self, stack: Stack, rates: Float[Tensor, "steps"], weight_decay: float = 0.0
+    ) -> None:
+        self._stack = stack
+        self._decays = weight_decay > 0.0
+        self.mean = torch.zeros_like(stack.vector)
+        self.square = torch.zeros_like(stack.vector)
+        count = torch.arange(1, len(rates) + 1, dtype=torch.float64)
+        of_mean = 1.0 - DECAY_OF_MEAN**count
+        of_square = (1.0 - DECAY_OF_SQUARE**count).sqrt()
+        # rate · (mean / of_mean) / (√square / of_square + ε), the corrections moved to the front
+        columns = [rates * of_square / of_mean, EPSILON * of_square, rates * weight_decay]
+        self._table = torch.stack(columns, 1).to(stack.vector)
+
+    def step(
+        self,
+        gradient: Float[Tensor, "P"],
+        step: Int[Tensor, "1"],
+        factor: Float[Tensor, "S"],
+        alive: Bool[Tensor, "S"],
+    ) -> None:
+        """Move every seed that is alive; the others stay bit for bit.
+
+        Args:
+            gradient: may be anything for a seed that is not alive.
+            step: steps done so far.
+            factor: on the gradient of each seed.
+            alive: which seeds to move.
+        """
+        stack, moments = self._stack, (self.mean, self.square)
+        vector, spread = stack.vector, stack.spread
+        if kernels.possible(vector):
+            from nps.training.kernels import adam
+
+            decay = (DECAY_OF_MEAN, DECAY_OF_SQUARE, self._decays)
+            adam(vector, gradient, *moments, self._table, step, stack.seed_of, factor, alive, decay)
+            return
+        rate, epsilon, shrink = self._table.index_select(0, step).unbind(1)
+        moves = spread(alive)
+        gradient = torch.where(moves, gradient * spread(factor), 0.0)
+        self.mean.lerp_(gradient, 1.0 - DECAY_OF_MEAN)
+        self.square.mul_(DECAY_OF_SQUARE).addcmul_(gradient, gradient, value=1.0 - DECAY_OF_SQUARE)
+        denominator = self.square.sqrt().add_(epsilon)
+        if self._decays:
+            vector.mul_(torch.where(moves, 1.0 - shrink, 1.0))
+        vector.addcmul_(self.mean / denominator, torch.where(moves, rate, 0.0), value=-1.0)
+
+
+class MovingAverage:
+    """Exponential moving average of the parameters, for evaluation (Polyak averaging).
+
+    The decay rises from 0.1 with the steps done, up to its value: the random initialisation would
+    weigh on short trainings otherwise.
+
+    Args:
+        stack: the models that are trained.
+        decay: how much of the average a step keeps.
+        total: steps of the training.
+    """
+
+    vector: Float[Tensor, "P"]
+
+    def __init__(self, stack: Stack, decay: float, total: int) -> None:
+        self._stack = stack
+        self.vector = stack.vector.clone()
+        count = torch.arange(total, dtype=torch.float64)
+        kept = ((1.0 + count) / (10.0 + count)).clamp(max=decay)
+        self._weights = (1.0 - kept).to(stack.vector)
+
+    def update(self, step: Int[Tensor, "1"]) -> None:
+        """Take in the parameters after a step; `step` counts those before it."""
+        self.vector.lerp_(self._stack.vector, self._weights.index_select(0, step))

@@ -1,0 +1,311 @@
+"""One training session of a stack of seeds: restore, step, validate, save, until the end.
+
+The host decides what comes next; all numbers stay on the device (`state.py`) and are fetched once
+an epoch, for the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from nps.capture import Captured
+from nps.errors import RunFailed
+from nps.files import write_json
+from nps.training import checkpoint, distributed, provenance, rng
+from nps.training.batches import Batches
+from nps.training.checkpoint import Checkpoint
+from nps.training.config import TrainConfig
+from nps.training.data import accumulate
+from nps.training.log import MetricLog
+from nps.training.pictures import png, save_picture
+from nps.training.precision import Precision
+from nps.training.progress import ProgressLine
+from nps.training.run import Run
+from nps.training.signals import Interrupted, Signals
+from nps.training.stack import Stack
+from nps.training.state import State
+from nps.training.step import Step
+from nps.training.task import Task
+
+SECONDS_BETWEEN_SAVES = 30.0
+"""Saving is cheap but not free; in between, the newest best model is kept in memory."""
+STEPS_BETWEEN_AGREEMENTS = 20
+"""How often several processes ask each other whether one of them received a signal."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run a training. Only the precision changes results, and it is part of the identity."""
+
+    tensorboard: bool = False
+    keep: int = 2
+    """Checkpoints to keep; each holds the best model so far."""
+    stop_at: int | None = None
+    """Stop after this step as if by a signal, saved and ready to resume."""
+    seconds_between_saves: float = SECONDS_BETWEEN_SAVES
+    capture: bool = True
+    """On CUDA, replay the step as a graph."""
+    precision: Precision = "float32"
+    seeds_at_once: int | None = None
+    """Most seeds in a stack; by default as many as fit in memory."""
+    draw_every: int | None = None
+    """Epochs between pictures; by default they are drawn with every validation."""
+
+
+class TrainingSession:
+    """Trains a stack of seeds that are at the same step.
+
+    Args:
+        task: data, loss and evaluation.
+        config: the settings of the training.
+        runs: the run folder of each seed.
+        models: the model of each seed, in the same order.
+        device: where to train.
+        settings: how to run.
+        total: steps of the whole training.
+        report: takes lines for the user.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainConfig,
+        runs: Mapping[int, Run],
+        models: Sequence[nn.Module],
+        device: torch.device,
+        settings: Settings,
+        total: int,
+        report: Callable[[str], None],
+    ) -> None:
+        self.task, self.config, self.settings, self.total = task, config, settings, total
+        self.seeds, self.runs = list(runs), list(runs.values())
+        self.device, self.report = device, report
+        self.state = State(Stack(models), config, total)
+        size, share = config.batch_size, distributed.share()
+        self.batches = Batches(task.data, size, task.noise_size, self.seeds, device, share)
+        self.update = Step(task, config, self.state, self.batches, total, settings.precision)
+        self.step = 0
+        self.failed: dict[int, str] = {}
+        self.logs: list[MetricLog] = []
+        self._log_lengths = [0] * len(self.seeds)
+        self._saved_at = time.monotonic()
+
+    def restore(self, found: Sequence[Checkpoint | None]) -> None:
+        """Continue from checkpoints, all of the same step, or from the beginning where None."""
+        for s, saved in enumerate(found):
+            if saved is not None:
+                self.state.restore(s, saved)
+                self.step, self._log_lengths[s] = saved.step, saved.state["log_length"]
+
+    def train(self) -> list[str]:
+        """Train to the end, to a signal, or until no seed is left; returns why seeds failed."""
+        try:
+            with self._recorded():
+                if distributed.is_first():
+                    self.logs = [self._open_log(s) for s in range(len(self.seeds))]
+                self._loop()
+        finally:
+            self.batches.close()
+            for log in self.logs:
+                log.close()
+        return list(self.failed.values())
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        self.state.stack.model.train()
+        phase, step = None, self.update.__call__
+        with Signals() as signals, self._progress_line() as line:
+            while self.step < self.total and len(self.failed) < len(self.seeds):
+                if (now := self.task.phase(self.step / self.total)) != phase:
+                    phase = self.update.phase = now  # another program: capture it anew
+                    step = Captured(self.update) if self._captures else self.update
+                self.batches.prepare(self.step)
+                step()
+                self.step += 1
+                line.update(self.step)
+                epoch, position = divmod(self.step, self.batches.steps_per_epoch)
+                if self.device.type == "cpu" or position == 0:
+                    self._find_failures()
+                if position == 0:
+                    line.update(self.step, self._end_epoch(epoch))
+                self._stop_if_asked(signals)
+            self._save()
+
+    def _end_epoch(self, epoch: int) -> dict[str, float]:
+        """Log, validate, draw, save; returns the first healthy seed's means to show."""
+        means = [
+            {name: total / self.batches.steps_per_epoch for name, total in sums.items()}
+            for sums in self.state.take_sums()
+        ]
+        if not distributed.is_first():
+            return {}
+        with self._evaluating():
+            validation = self._validate() if self._due(epoch, self.config.validate_every) else {}
+            if self._due(epoch, self.settings.draw_every or self.config.validate_every):
+                self._draw(epoch)
+        healthy = self._healthy()
+        for s in healthy:
+            row: dict[str, Any] = {"epoch": epoch, "step": self.step, **means[s]}
+            if validation:
+                row["validation"] = validation[s]
+            self.logs[s].write(row)
+        if time.monotonic() - self._saved_at > self.settings.seconds_between_saves:
+            self._save()
+        return means[healthy[0]] if healthy else {}
+
+    def _stop_if_asked(self, signals: Signals) -> None:
+        """After a signal to any of the processes: save and raise `Interrupted`."""
+        if self.step == self.settings.stop_at:
+            received: int | None = signal.SIGTERM
+        elif self.step % STEPS_BETWEEN_AGREEMENTS and distributed.active():
+            received = None
+        else:
+            received = distributed.agree(signals.received, self.device)
+        if received is not None and self.step < self.total:
+            self._find_failures()
+            self._save()
+            raise Interrupted(received, f"after step {self.step}")
+
+    @property
+    def _captures(self) -> bool:
+        return self.settings.capture and self.device.type == "cuda"
+
+    # -- evaluation ---------------------------------------------------------------------------
+
+    def _due(self, epoch: int, every: int) -> bool:
+        return epoch % every == 0 or epoch == self.config.epochs
+
+    def _healthy(self) -> list[int]:
+        """The seeds that have not failed, by their place in the stack."""
+        return [s for s in range(len(self.seeds)) if s not in self.failed]
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Evaluation mode, without gradients, with the averaged weights if there are any."""
+        stack = self.state.stack
+        with torch.no_grad(), stack.using(self.state.evaluated):
+            stack.model.eval()
+            yield
+            stack.model.train()
+
+    def _validate(self) -> dict[int, dict[str, Any]]:
+        """The metrics of each healthy seed; the best models are kept."""
+        stack, task = self.state.stack, self.task
+        rng.seed_global(self.device, self.seeds[0], "validation", self.step)
+        parts = []
+        for batch in task.batches("validation"):
+            values = stack.each(lambda model, batch=batch: task.measure(model, batch))
+            parts.append({name: value.cpu() for name, value in values.items()})
+        measured = accumulate(parts, dim=1)
+        metrics = {
+            s: task.judge({name: value[s] for name, value in measured.items()}, "validation")
+            for s in self._healthy()
+        }
+        scores = [metrics[s]["score"] if s in metrics else math.inf for s in range(stack.size)]
+        self.state.best.consider(scores, self.step)
+        return metrics
+
+    def _draw(self, epoch: int) -> None:
+        """Write the task's pictures to figures/, a file for each picture and epoch."""
+        if type(self.task).draw is Task.draw:
+            return
+        for s in self._healthy():
+            rng.seed_global(self.device, self.seeds[s], "draw", self.step)
+            for name, picture in self.task.draw(self.state.stack.model_of(s)).items():
+                data = png(picture)
+                save_picture(self.runs[s].figures / f"{name}-epoch-{epoch:04d}.png", data)
+                self.logs[s].write_picture(name, data, self.step)
+
+    # -- losses and gradients that are not finite ---------------------------------------------
+
+    def _find_failures(self) -> None:
+        state = self.state
+        if bool(state.alive.all()):
+            return
+        for s, alive in enumerate(state.alive.tolist()):
+            if alive or s in self.failed:
+                continue
+            self.failed[s] = self._describe_failure(s)
+            if len(self.seeds) > 1:
+                self.report(f"seed {self.seeds[s]} stopped, the others go on: {self.failed[s]}")
+
+    def _describe_failure(self, s: int) -> str:
+        """One line for the user; the whole batch goes to not-finite.json."""
+        step, loss = int(self.state.steps_done[s]), float(self.state.last_loss[s])
+        what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+        epoch, position = divmod(step, self.batches.steps_per_epoch)
+        batch = self.batches.order(self.seeds[s], epoch)[position].tolist()
+        run = self.runs[s]
+        found = checkpoint.steps(run.checkpoints)
+        good = checkpoint.path_of(run.checkpoints, found[-1]) if found else "none"
+        path = run.folder / "not-finite.json"
+        if distributed.is_first():
+            write_json(path, {"what": what, "step": step + 1, "batch": batch})
+        shown = ", ".join(map(str, batch[:8])) + (", …" if len(batch) > 8 else "")
+        return (
+            f"step {step + 1}: {what} on the batch of examples [{shown}] (all in {path}); "
+            f"last good checkpoint: {good}"
+        )
+
+    # -- files --------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Write a checkpoint for every healthy seed; the others keep their last good one."""
+        self._saved_at = time.monotonic()
+        if not distributed.is_first():
+            return
+        saved: list[tuple[Run, Checkpoint]] = []
+        for s, (run, log) in enumerate(zip(self.runs, self.logs, strict=True)):
+            if s not in self.failed:
+                log.sync()
+                saved.append((run, self.state.to_checkpoint(s, self.step, log.length)))
+        keep = self.settings.keep
+        with ThreadPoolExecutor(8) as pool:  # a save mostly waits for the disk
+            list(pool.map(lambda pair: checkpoint.save(pair[0].checkpoints, pair[1], keep), saved))
+
+    @contextlib.contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """Write provenance.json, at the start (a killed session leaves a trace) and at the end."""
+        session = provenance.describe(self.device) | {
+            "from_step": self.step,
+            "precision": self.settings.precision,
+            "captured": self._captures,
+            "seeds_in_stack": len(self.seeds),
+            "processes": distributed.share()[1],
+        }
+        if self.task.fingerprint is not None:
+            session["data"] = self.task.fingerprint
+        runs = self.runs if distributed.is_first() else []
+        began = time.monotonic()
+        session |= {"to_step": self.step, "wall_seconds": 0.0}
+        for run in runs:
+            run.begin_session(session)
+        try:
+            yield
+        finally:
+            seconds = round(time.monotonic() - began, 2)
+            session |= {"to_step": self.step, "wall_seconds": seconds}
+            with contextlib.suppress(RunFailed):  # on a full disk, the first error is reported
+                for run in runs:
+                    run.end_session(session)
+
+    def _open_log(self, s: int) -> MetricLog:
+        run = self.runs[s]
+        board = run.folder / "tensorboard" if self.settings.tensorboard else None
+        return MetricLog(run.metrics_path, self._log_lengths[s], board, self.step)
+
+    def _progress_line(self) -> ProgressLine:
+        count = len(self.seeds)
+        title = self.runs[0].folder.name if count == 1 else f"{count} seeds"
+        return ProgressLine(title, self.total, self.step, silent=not distributed.is_first())

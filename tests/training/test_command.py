@@ -1,0 +1,293 @@
+"""`nps train` and the run folder: what is the same run, what is refused, what is never lost."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from nps import cli
+from nps.errors import UserError
+from nps.experiments.arithmetic import ArithmeticTask
+from nps.training import checkpoint, loop, session
+from nps.training.run import Run
+from tests.test_cli import SMALL, call
+from tests.training.tools import STEPS, files, go
+
+TRAIN = ("train", "arithmetic", *SMALL, "--epochs=2")
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+# -- identity ---------------------------------------------------------------------------------
+
+
+def test_precision_is_part_of_the_identity(tmp_path):
+    out = str(tmp_path / "run")
+    call(*TRAIN, "--out", out)
+    assert config_of(tmp_path / "run")["precision"] == "float32"
+    before = files(tmp_path / "run")
+    for precision in ("bf16", "tf32"):
+        _, err = call(*TRAIN, "--out", out, f"--precision={precision}", code=2)
+        assert f"precision: float32 -> {precision}" in err
+    assert files(tmp_path / "run") == before
+    call(*TRAIN, "--out", out, "--precision=bf16", "--fresh")
+    assert config_of(tmp_path / "run")["precision"] == "bf16"
+
+
+@pytest.mark.parametrize("recorded", ["bf16", None])
+def test_a_run_from_before_has_the_precision_of_its_provenance(tmp_path, recorded):
+    call(*TRAIN, "--out", str(tmp_path))
+    saved = config_of(tmp_path)
+    del saved["precision"]
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    sessions = [{**s, "precision": recorded} for s in Run(tmp_path).provenance()]
+    if recorded is None:
+        for entry in sessions:
+            del entry["precision"]
+    (tmp_path / "provenance.json").write_text(json.dumps(sessions))
+    own, other = (recorded, "float32") if recorded else ("float32", "bf16")
+    _, err = call(*TRAIN, "--out", str(tmp_path), f"--precision={own}")
+    assert "complete" in err
+    _, err = call(*TRAIN, "--out", str(tmp_path), f"--precision={other}", code=2)
+    assert f"precision: {own} -> {other}" in err
+
+
+def test_a_run_from_before_newer_fields_goes_on(tmp_path, monkeypatch):
+    """Absent fields of the loop have their defaults; another value is another run."""
+    go_part(tmp_path, monkeypatch, 7)
+    saved = config_of(tmp_path)
+    for name in ("warmup_steps", "weight_decay", "ema_decay"):
+        del saved["config"][name]
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    _, err = call(*TRAIN, "--out", str(tmp_path), "--weight-decay=0.1", code=2)
+    assert "weight_decay: 0.0 -> 0.1" in err
+    _, err = call(*TRAIN, "--out", str(tmp_path))
+    assert "going on after step 7" in err
+
+
+def go_part(folder, monkeypatch, steps, *more, code=143):
+    """`nps train`, stopped and saved after some steps."""
+    with monkeypatch.context() as patch:
+        settings = session.Settings
+        patch.setattr("nps.training.loop.Settings", lambda **how: settings(**how, stop_at=steps))
+        return call(*TRAIN, "--out", str(folder), *more, code=code)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_every_model_is_built_once(tmp_path, monkeypatch, seeds):
+    built, make_model = [], ArithmeticTask.make_model
+
+    def counted(self, seed):
+        built.append(seed)
+        return make_model(self, seed)
+
+    monkeypatch.setattr(ArithmeticTask, "make_model", counted)
+    call(*TRAIN, "--out", str(tmp_path / "run"), f"--seeds={seeds}")
+    assert sorted(built) == list(range(seeds))
+
+
+# -- --fresh and --out --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [None, '{"theme": "dark"}', "not JSON"])
+def test_fresh_deletes_nothing_of_a_folder_that_is_not_a_run(tmp_path, config):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/thesis.pt").write_text("years of work")
+    (tmp_path / "figures").mkdir()
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    before = sorted(tmp_path.rglob("*"))
+    _, err = call(*TRAIN, "--out", str(tmp_path), "--fresh", code=2)
+    assert "is not a run of nps" in err
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_fresh_in_a_new_folder_and_beside_files_of_others(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for _ in range(2):
+        call(*TRAIN, "--out", str(tmp_path), "--fresh")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert not list(tmp_path.glob(".cleared*"))
+
+
+@pytest.mark.parametrize("out", ["", " "])
+def test_an_empty_out_is_refused(tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    _, err = call(*TRAIN, "--out", out, "--fresh", code=2)
+    assert "--out: got an empty path" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_fresh_refuses_a_symbolic_link_before_anything_changes(tmp_path):
+    """It would go on from the old weights behind it."""
+    run = tmp_path / "run"
+    call(*TRAIN, "--out", str(run))
+    shutil.move(run / "checkpoints", tmp_path / "large-disk")
+    (run / "checkpoints").symlink_to(tmp_path / "large-disk")
+    before = config_of(run), (run / "metrics.jsonl").read_bytes()
+    _, err = call(*TRAIN, "--out", str(run), "--rules=5", "--fresh", code=2)
+    assert "checkpoints is a symbolic link" in err
+    assert (config_of(run), (run / "metrics.jsonl").read_bytes()) == before
+
+
+@pytest.mark.parametrize("stuck", ["checkpoints", "config.json", "provenance.json"])
+def test_fresh_clears_wholly_or_not_at_all(tmp_path, monkeypatch, stuck):
+    run = tmp_path / "run"
+    call(*TRAIN, "--out", str(run))
+    before = files(run), config_of(run)
+    rename = os.rename
+
+    def fail(source, target):
+        if source == run / stuck and ".cleared" in str(target):
+            raise PermissionError(1, "Operation not permitted")
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", fail)
+        _, err = call(*TRAIN, "--out", str(run), "--rules=5", "--fresh", code=2)
+    assert "cannot clear" in err
+    assert (files(run), config_of(run)) == before
+    assert not list(run.glob(".cleared*"))
+
+
+def test_a_stack_is_cleared_wholly_or_not_at_all(tmp_path):
+    call(*TRAIN, "--out", str(tmp_path), "--seeds=2")
+    (tmp_path / "seed-1/config.json").write_text("{}")
+    before = files(tmp_path / "seed-0")
+    call(*TRAIN, "--out", str(tmp_path), "--seeds=2", "--fresh", code=2)
+    assert files(tmp_path / "seed-0") == before
+
+
+# -- checkpoints that cannot be used ------------------------------------------------------------
+
+
+def spoil(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def test_the_checkpoint_just_written_is_never_deleted(tmp_path):
+    """Both damaged; the next is of an earlier step, and is there to go on from."""
+    go(tmp_path / "whole")
+    for stop in (12, 14):
+        go(tmp_path / "run", stop_at=stop)
+    folder = tmp_path / "run/checkpoints"
+    for path in folder.glob("*/model.safetensors"):
+        spoil(path)
+    task = go(tmp_path / "run", stop_at=3)
+    assert checkpoint.steps(folder) == [3]
+    aside = sorted(path.name for path in folder.glob("damaged-*"))
+    assert aside == ["damaged-step-00000012", "damaged-step-00000014"]
+    assert "set aside as damaged-step-00000014" in task.said[0]
+    go(tmp_path / "run")
+    last = f"checkpoints/step-{STEPS:08d}/model.safetensors"
+    assert files(tmp_path / "run")[last] == files(tmp_path / "whole")[last]
+
+
+def test_pruning_keeps_the_one_just_written(tmp_path):
+    for step in (8, 9, 2):
+        saved = checkpoint.Checkpoint(step, {"model": {}}, {})
+        checkpoint.save(tmp_path, saved, keep=2)
+    assert checkpoint.steps(tmp_path) == [2, 9]
+
+
+def test_a_newer_schema_stops_the_training(tmp_path, monkeypatch):
+    go_part(tmp_path, monkeypatch, 12)
+    path = tmp_path / "checkpoints/step-00000012/manifest.json"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 9'))
+    before = files(tmp_path)
+    _, err = call(*TRAIN, "--out", str(tmp_path), code=2)
+    assert "schema 9, this nps reads up to 1" in err
+    assert "--fresh" in err
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("where", ["folder", "file"])
+def test_a_checkpoint_without_permission_stops_the_training(tmp_path, monkeypatch, where):
+    """As another user would see it; root may read everything, so the refusal is played."""
+    go_part(tmp_path, monkeypatch, 12)
+    before = files(tmp_path)
+    kind = type(tmp_path)
+    name = "iterdir" if where == "folder" else "read_bytes"
+    usual = getattr(kind, name)
+
+    def refuse(self, *args):
+        if self.name in ("checkpoints", "model.safetensors"):
+            raise PermissionError(13, "Permission denied")
+        return usual(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, name, refuse)
+        _, err = call(*TRAIN, "--out", str(tmp_path), code=2)
+    assert "Permission denied" in err
+    assert "--fresh" in err
+    assert files(tmp_path) == before
+
+
+def test_what_a_killed_save_left_is_removed(tmp_path):
+    go(tmp_path, stop_at=6)
+    left = tmp_path / "checkpoints/.tmp-step-00000009-4711"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    go(tmp_path, stop_at=8)
+    assert not left.exists()
+
+
+# -- data ---------------------------------------------------------------------------------------
+
+
+def test_data_replaced_after_a_kill_are_noticed(tmp_path):
+    """The fingerprint is on disk before the first step."""
+    episodes, out = tmp_path / "my.npz", tmp_path / "run"
+    save_episodes(episodes, seed=0)
+    flags = ["train", "world-model", "--data", str(episodes), "--out", str(out), "--slots=2"]
+    flags += ["--extractor=small", "--hidden-dim=16", "--width=4", "--batch-size=30"]
+    flags += ["--epochs=2000", "--validate-every=1000"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import {__name__} as m; m.train_and_save_often({flags!r})"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    while not checkpoint.steps(out / "checkpoints"):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert Run(out).provenance()[0]["data"]
+    save_episodes(episodes, seed=1)
+    _, err = call(*flags, code=2)
+    assert "its data have changed since" in err
+
+
+def train_and_save_often(flags):
+    """In a process of its own: `nps train`, with a checkpoint after every epoch."""
+    settings = session.Settings
+    loop.Settings = lambda **how: settings(**how, seconds_between_saves=0.0)
+    cli.main(flags)
+
+
+def save_episodes(path, seed):
+    draw = np.random.default_rng(seed)
+    count, length = 30, 12
+    np.savez(
+        path,
+        obs=draw.integers(0, 256, (count * length, 20, 20, 3), dtype=np.uint8),
+        action=draw.integers(0, 3, count * length),
+        episode_end=np.arange(count * length) % length == length - 1,
+    )
+
+
+def test_run_refuses_nothing_it_should_not(tmp_path):
+    """Clearing a folder that is not there, or empty, is no mistake."""
+    Run(tmp_path / "nothing").require_clearable()
+    Run(tmp_path).require_clearable()
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"its metrics\.jsonl stay"):
+        Run(tmp_path).require_clearable()
