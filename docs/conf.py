@@ -1,4 +1,15 @@
-"""Sphinx settings. `make docs` builds without warnings or fails."""
+"""Sphinx settings. `make docs` builds without warnings or fails.
+
+Formulas become MathML while building, so pages need neither a network nor scripts to show them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
 
 from nps.version import __version__
 
@@ -15,10 +26,41 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"nps {release}"
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+html_static_path = ["static"]
+html_css_files = ["nps.css"]
+html_math_renderer = "mathml"
+myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 default_role = "code"
 autodoc_typehints = "none"  # shapes are in the docstrings; the signatures would be unreadable
+autodoc_preserve_defaults = True  # as they are written, not as this machine prints them
 autodoc_member_order = "bysource"
 autodoc_default_options = {"show-inheritance": True}
 suppress_warnings = ["ref.python"]
+
+ALIGNED = re.compile(r"\\begin\{(?:split|aligned)\}(.*)\\end\{(?:split|aligned)\}", re.DOTALL)
+
+
+def mathml(latex: str, display: str) -> str:
+    """LaTeX as MathML; lines that are aligned at `&` become rows of a table."""
+    found = ALIGNED.fullmatch(latex.strip())
+    body = rf"\begin{{align*}}{found.group(1)}\end{{align*}}" if found else latex.strip()
+    return str(convert(body, display=display))
+
+
+def inline_math(self: Any, node: nodes.math) -> None:
+    self.body.append(mathml(node.astext(), "inline"))
+    raise nodes.SkipNode
+
+
+def block_math(self: Any, node: nodes.math_block) -> None:
+    text = node.astext()
+    # reStructuredText puts lines that end in \\ and align at & side by side without a frame.
+    if "&" in text and r"\begin" not in text:
+        text = rf"\begin{{split}}{text}\end{{split}}"
+    self.body.append(f'<div class="math">{mathml(text, "block")}</div>\n')
+    raise nodes.SkipNode
+
+
+def setup(app: Any) -> None:
+    app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
