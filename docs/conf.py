@@ -32,6 +32,7 @@ html_math_renderer = "mathml"
 myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 default_role = "code"
+napoleon_numpy_docstring = False
 autodoc_typehints = "none"  # shapes are in the docstrings; the signatures would be unreadable
 autodoc_preserve_defaults = True  # as they are written, not as this machine prints them
 autodoc_member_order = "bysource"
@@ -62,5 +63,23 @@ def block_math(self: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def no_types_in_text(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Keep napoleon from reading "words: more words" as a type and its description.
+
+    That is how it parses attributes and `Returns:`. Types are in our signatures, never in the text,
+    so the type is given as empty.
+    """
+    if what in ("attribute", "property") and lines:
+        lines[0] = f": {lines[0]}"
+    for n, line in enumerate(lines[:-1]):
+        if line.strip() == "Returns:":
+            text = lines[n + 1]
+            indent = len(text) - len(text.lstrip())
+            lines[n + 1] = f"{text[:indent]}: {text[indent:]}"
+
+
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", no_types_in_text, priority=400)  # before napoleon
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
