@@ -59,11 +59,13 @@ def nps(*args: str | Path) -> None:
 
 
 def from_reports() -> None:
+    """Reports are written beside their runs, so into a copy: results/ stays as it is."""
     for experiment, names in REPORTS.items():
-        folder = ROOT / "results" / experiment
-        nps("table", folder, "--report")
-        for source, name in names.items():
-            shutil.copyfile(folder / f"figures/{source}.png", IMAGES / f"{name}.png")
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copytree(ROOT / "results" / experiment, Path(folder) / experiment)
+            nps("table", copy, "--report")
+            for source, name in names.items():
+                shutil.copyfile(copy / f"figures/{source}.png", IMAGES / f"{name}.png")
 
 
 def from_bench() -> None:
