@@ -2,8 +2,10 @@
 code fits the page, and the README stays short."""
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -90,3 +92,36 @@ def test_the_numbers_of_the_readme_s_results_stand_in_the_generated_tables():
     assert shown - known == set()
     for count in re.findall(r"\d+ of \d+", " ".join(rows)):
         assert count in generated
+
+
+@pytest.fixture(scope="module")
+def drawing() -> ModuleType:
+    """docs/figures.py, which is not part of the package."""
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("figures_of_docs", ROOT / "docs/figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_image_but_the_overview_is_drawn_by_one_command(drawing):
+    reports = {f"{name}.png" for names in drawing.REPORTS.values() for name in names.values()}
+    bench = {
+        f"{device}-time-over-{axis}.png" for device in drawing.BENCH for axis in ("slots", "rules")
+    }
+    trained = {f"{name}.png" for name in drawing.TRAINED.values()}
+    drawn = reports | bench | trained | {"blocks.png", "pushes.gif"}
+    assert {path.name for path in drawing.IMAGES.iterdir()} == drawn | {"overview.svg"}
+
+
+def test_the_animation_shows_true_pushes(drawing):
+    pushes, contexts = drawing.true_pushes()
+    assert len(pushes.action) >= drawing.ROUNDS * drawing.WORLDS
+    where = pushes.before.positions.int()
+    for p, pusher in enumerate(contexts):
+        apart = where[p, pusher] - where[p, int(pushes.pushed[p])]
+        assert apart.abs().sum() == 1  # who pushes stands beside the pushed block
+    assert drawing.animation(pushes, contexts).startswith(b"GIF89a")
+    assert (drawing.IMAGES / "pushes.gif").read_bytes().startswith(b"GIF89a")

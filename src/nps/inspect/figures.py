@@ -11,21 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nps.inspect import style
-from nps.inspect.style import png
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from numpy import ndarray
-
-__all__ = [
-    "available",
-    "error_over_length",
-    "means_over",
-    "percent_points",
-    "picture_rows",
-    "png",
-    "usage_over_training",
-]
 
 PAPER = "the paper's "
 """Lines whose names begin like this are numbers of the paper."""
@@ -74,7 +63,7 @@ def usage_over_training(
             axis.set_xlabel("epoch")
         handles, names = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncols=len(names))
-        return png(figure)
+        return style.png(figure)
 
 
 def picture_rows(
@@ -99,7 +88,7 @@ def picture_rows(
             line[0].set_ylabel(name, rotation=0, ha="right", va="center")
         for axis, column in zip(axes[0], columns, strict=True):
             axis.set_title(column)
-        return png(figure)
+        return style.png(figure)
 
 
 def error_over_length(
@@ -147,7 +136,7 @@ def error_over_length(
         style.plain_log_ticks(axes[0].yaxis)
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=3)
-        return png(figure)
+        return style.png(figure)
 
 
 def means_over(
@@ -212,7 +201,7 @@ def means_over(
             axis.set_ylabel(y)
         columns = len(shown) if len(shown) <= 5 else 3
         figure.legend(shown.values(), shown, loc="outside lower center", ncols=columns)
-        return png(figure)
+        return style.png(figure)
 
 
 def is_paper(line: str) -> bool:
@@ -255,4 +244,4 @@ def percent_points(
         axes[0].set_ylabel(y)
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2)
-        return png(figure)
+        return style.png(figure)

@@ -61,6 +61,16 @@ MODELS = {
     "attention": Look("#1B7A3D", "D"),
     "other": Look("#A83279", "v"),
 }
+MARKS = {
+    "gnn": "GNN",
+    "c-swm": "GNN",
+    "attention": "attention",
+    "transformer": "attention",
+    "mlp": "other",
+    "parallel": "parallel NPS",
+    "nps": "NPS",
+}
+"""What a label holds -> the model that it names; the first that is found counts."""
 FLOOR = Look("#9A9A9A", "")
 PAPER = Look("#000000", "*")
 
@@ -71,16 +81,8 @@ def model_of(label: str) -> str:
     A label reads `[world: ]model[, variant]`: "NPS, aligned negatives", "Fixed palette: GNN".
     """
     words = label.lower()
-    for name, marks in {
-        "GNN": ("gnn", "c-swm"),
-        "attention": ("attention", "transformer"),
-        "other": ("mlp",),
-        "parallel NPS": ("parallel",),
-        "NPS": ("nps", "rules"),
-    }.items():
-        if any(mark in words for mark in marks):
-            return name
-    return "other"
+    found = (name for mark, name in MARKS.items() if mark in words)
+    return next(found, "other")
 
 
 def line(label: str, variant: int = 0) -> dict[str, Any]:
