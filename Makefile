@@ -22,12 +22,12 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix src tests docs examples
 	$(BIN)/ruff format src tests docs examples
 
-# Tables in README and docs, from the committed logs.
+# The tables of the docs, from the committed results.
 results: $(VENV)/.demo
-	$(BIN)/nps table results/arithmetic --report --into README.md docs/arithmetic.md
-	$(BIN)/nps table results/mnist --report --into README.md docs/mnist.md
-	$(BIN)/nps table results/blocks --report --into docs/world-models.md
-	$(BIN)/nps table results/atari --report --into docs/atari.md
+	$(BIN)/nps table results/arithmetic --report --into docs/experiments/arithmetic.md
+	$(BIN)/nps table results/mnist --report --into docs/experiments/mnist.md
+	$(BIN)/nps table results/blocks --report --into docs/notes/blocks.md
+	$(BIN)/nps table results/atari --report --into docs/notes/atari.md
 
 # torch first and by its pinned version: an unpinned one may pull gigabytes of CUDA libraries.
 $(VENV)/.torch: constraints.txt

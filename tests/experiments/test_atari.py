@@ -257,6 +257,22 @@ def test_the_figure_has_the_games_and_the_mean_of_what_all_of_them_have(tmp_path
     assert reports.mean_panel([panels["Pong"], fewer])["NPS"] == {1: pytest.approx([22.5])}
 
 
+def test_a_figure_shows_negatives_of_one_kind_and_the_paper_beside_its_own(tmp_path):
+    for preset in ("atari-nps", "atari-nps-aligned", "atari-parallel-aligned"):
+        write_tested(tmp_path / "pong", "pong", preset, 0, 0.5)
+    games = reports.read_games(tmp_path)
+    shuffled = reports.ranking_panels(games, aligned=False)["Pong"]
+    assert list(shuffled) == ["NPS", "the paper's NPS", "the paper's GNN", "copy the input"]
+    assert {k: v.tolist() for k, v in shuffled["the paper's NPS"].items()} == {
+        1: [44.1],
+        5: [22.2],
+        10: [15.6],
+    }
+    aligned = reports.ranking_panels(games, aligned=True)["Pong"]
+    assert list(aligned) == ["NPS", "parallel NPS", "copy the input"]
+    assert reports.ranking_panels({"pong": {"atari-gnn": games["pong"]["atari-nps"]}}, True) == {}
+
+
 def test_a_run_of_another_experiment_is_named(tmp_path):
     write_tested(tmp_path / "pong", "pong", "atari-nps", 0, 0.5)
     folder = tmp_path / "quick/blocks-nps/seed-0"

@@ -250,7 +250,7 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
     assert "| 2D shapes: C-SWM" in page
     assert "| Fixed palette: NPS" in page
     drawn = []
-    monkeypatch.setattr(figures, "percent_points", lambda panels, x: drawn.append(panels) or b"")
+    monkeypatch.setattr(figures, "percent_points", lambda panels, *_: drawn.append(panels) or b"")
     report = write_report(Path(tmp_path), EXPERIMENTS["blocks"])
     _, moves, *_ = (block for block in report.blocks if isinstance(block, Table))
     assert moves.rows[0][2] == "–"  # nothing pushes in C-SWM's shapes

@@ -1,19 +1,27 @@
-"""Figures, drawn without a screen. matplotlib is an extra: without it reports have none."""
+"""The figures of reports, drawn without a screen, in the style of `nps.inspect.style`.
+
+matplotlib is an extra (`plots`): without it reports have no figures.
+"""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nps.inspect import style
+
 if TYPE_CHECKING:
     from jaxtyping import Float
     from numpy import ndarray
 
+PAPER = "the paper's "
+"""Lines whose names begin like this are numbers of the paper."""
+
 
 def available() -> bool:
+    """True if matplotlib is installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -24,57 +32,63 @@ def available() -> bool:
 def usage_over_training(
     panels: dict[str, tuple[Sequence[int], Float[ndarray, "T O N"]]], operations: Sequence[str]
 ) -> bytes:
-    """How often each rule serves each operation, over training: a row a model (paper, figure 4).
+    """How often each rule serves each operation over training, one row a model (paper, figure 4).
 
     Args:
         panels: model name -> (epochs, usage tables at those epochs).
-        operations: names of the O operations, a column each.
+        operations: names of the O operations, one column each.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.0 * len(operations), 2.3 * len(panels) + 0.5), layout="constrained")
-    axes = figure.subplots(len(panels), len(operations), sharex="row", sharey=True, squeeze=False)
-    for row, (name, (epochs, tables)) in enumerate(panels.items()):
-        share = tables / np.maximum(tables.sum(-1, keepdims=True), 1)
-        for column, operation in enumerate(operations):
-            axis = axes[row, column]
-            for rule in range(tables.shape[-1]):
-                axis.plot(epochs, share[:, column, rule], label=f"rule {rule}", linewidth=1.6)
-            axis.set_ylim(-0.03, 1.03)
-            axis.grid(alpha=0.3)
-            if row == 0:
-                axis.set_title(operation)
+    with style.settings():
+        figure = style.new_figure(1.45 * len(panels) + 0.7)
+        axes = figure.subplots(
+            len(panels), len(operations), sharex="row", sharey=True, squeeze=False
+        )
+        for row, (name, (epochs, tables)) in zip(axes, panels.items(), strict=True):
+            share = 100 * tables / np.maximum(tables.sum(-1, keepdims=True), 1)
+            for column, axis in enumerate(row):
+                for rule in range(tables.shape[-1]):
+                    axis.plot(
+                        epochs,
+                        share[:, column, rule],
+                        color=style.RULES[rule % len(style.RULES)],
+                        linestyle=style.DASHES[rule % len(style.DASHES)],
+                        label=f"rule {rule}",
+                    )
+                axis.set_ylim(-4, 104)
+                axis.set_yticks([0, 50, 100])
+            row[0].set_ylabel(f"{name}\nuses, %")
+        for axis, operation in zip(axes[0], operations, strict=True):
+            axis.set_title(operation)
+        for axis in axes[-1]:
             axis.set_xlabel("epoch")
-            if column == 0:
-                axis.set_ylabel(f"{name}\nshare of uses")
-    axes[0, -1].legend(loc="center right", fontsize=8)
-    return png(figure)
+        handles, names = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper center", ncols=len(names))
+        return style.png(figure)
 
 
 def picture_rows(
     rows: Sequence[tuple[str, Float[ndarray, "K H W"]]], columns: Sequence[str]
 ) -> bytes:
-    """Grey pictures in a grid.
+    """Grey images in a grid.
 
     Args:
-        rows: (name, its K pictures), grey levels in [0, 1]; NaN leaves a place empty.
-        columns: what stands above the K columns.
+        rows: (name, its K images), grey levels in [0, 1]; NaN leaves a place empty.
+        columns: titles of the K columns.
     """
-    from matplotlib.figure import Figure
-
-    size = (1.0 * len(columns) + 1.2, 1.0 * len(rows) + 0.3)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(len(rows), len(columns), squeeze=False)
-    for (name, pictures), line in zip(rows, axes, strict=True):
-        for axis, picture in zip(line, pictures, strict=True):
-            axis.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0)
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.set_frame_on(not np.isnan(picture).all())
-        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
-    for axis, column in zip(axes[0], columns, strict=True):
-        axis.set_title(column, fontsize=8)
-    return png(figure)
+    with style.settings():
+        width = min(style.WIDTH, 1.1 * len(columns) + 1.3)
+        cell = (width - 1.3) / len(columns)
+        figure = style.new_figure(cell * len(rows) + 0.3, width)
+        axes = figure.subplots(len(rows), len(columns), squeeze=False)
+        for (name, pictures), line in zip(rows, axes, strict=True):
+            for axis, picture in zip(line, pictures, strict=True):
+                axis.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0)
+                style.image_axes(axis)
+                axis.set_frame_on(not np.isnan(picture).all())
+            line[0].set_ylabel(name, rotation=0, ha="right", va="center")
+        for axis, column in zip(axes[0], columns, strict=True):
+            axis.set_title(column)
+        return style.png(figure)
 
 
 def error_over_length(
@@ -86,45 +100,43 @@ def error_over_length(
     """Error of composed operations over their number: medians over seeds, with their range.
 
     Args:
-        lengths: how many operations.
-        lines: model -> way of composing (two at most) -> errors of S seeds at each length.
-        floors: name -> what no model is needed for, at each length.
-        trained_to: the longest history of a picture in training.
+        lengths: numbers of operations.
+        lines: model -> way of composing, one panel each -> errors of S seeds at each length.
+        floors: name -> error of a baseline that learns nothing, at each length.
+        trained_to: the longest history of an image in training.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
-    axis = figure.subplots()
-    for m, (name, ways) in enumerate(lines.items()):
-        # Side by side: models that do the same would hide each other.
-        places = np.asarray(lengths) + 0.07 * (m - (len(lines) - 1) / 2)
-        colour = f"C{m}"
-        looks = (("-", colour), ("-.", "white"))
-        for (way, errors), (style, inside) in zip(ways.items(), looks, strict=False):
-            middle = np.median(errors, 0)
-            reach = [middle - errors.min(0), errors.max(0) - middle]
-            axis.errorbar(
-                places,
-                middle,
-                reach,
-                color=colour,
-                linestyle=style,
-                linewidth=1.2,
-                marker="o",
-                markerfacecolor=inside,
-                capsize=3,
-                label=f"{name}, {way}",
-            )
-    for (name, values), style in zip(floors.items(), ("--", ":"), strict=False):
-        axis.plot(lengths, values, style, color="gray", label=name)
-    axis.axvline(trained_to + 0.5, color="gray", linewidth=0.8)
-    axis.set_xticks(list(lengths))
-    axis.set_yscale("log")
-    axis.set_xlabel("operations, one after the other")
-    axis.set_ylabel("MSE")
-    axis.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
-    return png(figure)
+    ways = list(dict.fromkeys(way for of_model in lines.values() for way in of_model))
+    numbered = style.variants(lines)
+    with style.settings():
+        figure = style.new_figure(3.6)
+        axes = figure.subplots(1, len(ways), sharey=True, squeeze=False)[0]
+        for axis, way in zip(axes, ways, strict=True):
+            for number, (name, values) in enumerate(floors.items()):
+                axis.plot(lengths, values, **style.floor(name, number))
+            for m, (name, of_model) in enumerate(lines.items()):
+                errors = of_model[way]
+                # Side by side: models with the same error would hide each other.
+                places = np.asarray(lengths) + 0.09 * (m - (len(lines) - 1) / 2)
+                drawn = style.line(name, numbered[name])
+                axis.vlines(places, errors.min(0), errors.max(0), colors=drawn["color"], alpha=0.5)
+                axis.plot(places, np.median(errors, 0), **drawn)
+            axis.axvline(trained_to + 0.5, color=style.FLOOR.colour, linewidth=0.8)
+            axis.set_xticks(list(lengths))
+            axis.set(title=way, xlabel="operations, one after the other", yscale="log")
+        axes[0].set_ylabel("mean squared error")
+        axes[0].annotate(
+            "longer than\nin training →",
+            (trained_to + 0.45, 0.98),
+            xycoords=("data", "axes fraction"),
+            ha="right",
+            va="top",
+            fontsize=7.5,
+            color="#666666",
+        )
+        style.plain_log_ticks(axes[0].yaxis)
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=3)
+        return style.png(figure)
 
 
 def means_over(
@@ -132,73 +144,104 @@ def means_over(
     x: str,
     y: str,
     floor: str | None = None,
+    log: bool = False,
 ) -> bytes:
-    """Means over seeds with their standard deviation, three panels at most beside each other.
+    """Means over seeds, three panels side by side at most.
+
+    The first line of each model has a band: a standard deviation on either side of the mean, or
+    on a logarithmic axis, where that could be negative, the range of the seeds.
 
     Args:
-        panels: name -> line -> place on the x axis -> numbers of S seeds.
-        x, y: what the axes show.
-        floor: the line that is dashed, by its means alone.
+        panels: name -> line -> place on the x axis -> values of S seeds.
+        x, y: labels of the axes.
+        floor: the line that is a baseline which learns nothing.
+        log: whether the y axis is logarithmic.
     """
-    from matplotlib.figure import Figure
-
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.8), layout="constrained")
-    axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    shown: dict[str, Any] = {}
-    # A line has its colour in every panel, though not every panel has every line.
-    colours = dict.fromkeys(line for lines in panels.values() for line in lines if line != floor)
-    for axis, (name, lines) in zip(axes.flat, panels.items(), strict=False):
-        for line, points in lines.items():
-            means = [numbers.mean() for numbers in points.values()]
-            bars = [numbers.std(ddof=min(1, len(numbers) - 1)) for numbers in points.values()]
-            if line == floor:
-                axis.plot(list(points), means, "k--", label=line)
-            else:
-                colour = f"C{list(colours).index(line)}"
-                axis.errorbar(
-                    list(points), means, bars, None, "o-", c=colour, capsize=3, label=line
-                )
-            axis.set_xticks(list(points)[:: 1 + len(points) // 11])  # ten numbers at most
-        axis.set_title(name)
-        axis.set_xlabel(x)
-        axis.grid(alpha=0.3)
-        handles, names = axis.get_legend_handles_labels()
-        shown |= dict(zip(names, handles, strict=True))
-    for axis in axes.flat[len(panels) :]:
-        axis.set_axis_off()
-    for axis in axes[:, 0]:
-        axis.set_ylabel(y)
-    figure.legend(shown.values(), shown, loc="outside lower center", ncols=columns, fontsize=8)
-    return png(figure)
+    numbered = style.variants(
+        line for lines in panels.values() for line in lines if line != floor and not is_paper(line)
+    )
+    papers = list(
+        dict.fromkeys(line for lines in panels.values() for line in lines if is_paper(line))
+    )
+    with style.settings():
+        figure = style.new_figure(3.3 if rows == 1 else 2.1 * rows + 0.6)
+        axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
+        shown: dict[str, Any] = {}
+        for axis, (name, lines) in zip(axes.flat, panels.items(), strict=False):
+            for line, values in lines.items():
+                places, means = list(values), [seeds.mean() for seeds in values.values()]
+                if line == floor:
+                    axis.plot(places, means, **style.floor(line))
+                elif is_paper(line):
+                    axis.plot(places, means, **style.paper(line, papers.index(line)))
+                else:
+                    drawn = style.line(line, numbered[line])
+                    if len(places) > 20:
+                        drawn["marker"] = ""
+                    axis.plot(places, means, **drawn)
+                    if numbered[line] == 0:
+                        low, high = spread(list(values.values()), log)
+                        axis.fill_between(
+                            places, low, high, color=drawn["color"], alpha=0.16, linewidth=0
+                        )
+            if len(lines) and len(next(iter(lines.values()))) <= 8:
+                axis.set_xticks(sorted({place for values in lines.values() for place in values}))
+            axis.set_title(name)
+            axis.set_xlabel(x)
+            if log:
+                axis.set_yscale("log")
+                style.plain_log_ticks(axis.yaxis)
+            handles, names = axis.get_legend_handles_labels()
+            shown |= dict(zip(names, handles, strict=True))
+        for axis in axes.flat[len(panels) :]:
+            axis.set_axis_off()
+        for axis in axes[:, 0]:
+            axis.set_ylabel(y)
+        columns = len(shown) if len(shown) <= 5 else 3
+        figure.legend(shown.values(), shown, loc="outside lower center", ncols=columns)
+        return style.png(figure)
+
+
+def is_paper(line: str) -> bool:
+    """True if the line shows numbers of the paper."""
+    return line.startswith(PAPER)
+
+
+def spread(
+    values: Sequence[Float[ndarray, "S"]], log: bool
+) -> tuple[Float[ndarray, "X"], Float[ndarray, "X"]]:
+    """The lower and upper edge of a band around the means."""
+    if log:
+        return np.array([v.min() for v in values]), np.array([v.max() for v in values])
+    means = np.array([v.mean() for v in values])
+    widths = np.array([v.std(ddof=min(1, len(v) - 1)) for v in values])
+    return means - widths, means + widths
 
 
 def percent_points(
-    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], x: str
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], x: str, y: str
 ) -> bytes:
-    """A point a seed, panels beside each other; both axes are per cent.
+    """One point a seed, panels side by side; both axes are per cent.
 
     Args:
-        panels: what the y axis shows -> group -> its points' (x, y).
-        x: what the x axes show.
+        panels: title -> group -> its points' (x, y). A group is named `world: model`; the world
+            decides how the model's marker is filled.
+        x, y: labels of the axes.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.2 * len(panels) + 2.4, 3.9), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (name, groups) in zip(axes, panels.items(), strict=True):
-        for i, (group, (across, up)) in enumerate(groups.items()):
-            marker = "os^DvP*X"[i % 8]
-            axis.plot(across, up, marker, label=group, markersize=7, alpha=0.75, markeredgewidth=0)
-        axis.set(xlim=(-4, 104), ylim=(-4, 104), xlabel=x, title=name)
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("%")
-    axes[-1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1.0))
-    return png(figure)
-
-
-def png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return buffer.getvalue()
+    groups = list(dict.fromkeys(group for of_panel in panels.values() for group in of_panel))
+    worlds = list(dict.fromkeys(group.partition(": ")[0] for group in reversed(groups)))
+    with style.settings():
+        figure = style.new_figure(4.0)
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (name, of_panel) in zip(axes, panels.items(), strict=True):
+            for group, (across, up) in of_panel.items():
+                variant = worlds.index(group.partition(": ")[0])
+                drawn = style.points(group, variant)
+                axis.plot(across, up, linestyle="none", markersize=6, **drawn)
+            axis.set(xlim=(-4, 104), ylim=(-4, 104), title=name, xlabel=x)
+        axes[0].set_ylabel(y)
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=2)
+        return style.png(figure)

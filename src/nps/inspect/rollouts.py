@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nps.inspect.figures import png
+from nps.inspect import style
 from nps.metrics.ranking import nearest
 
 if TYPE_CHECKING:
@@ -59,30 +59,28 @@ def gallery(foreseen: Foreseen, names: Sequence[str]) -> bytes:
         foreseen: what `foresee` found.
         names: of the episodes.
     """
-    from matplotlib.figure import Figure
-
     episodes, steps = foreseen.right.shape
-    size = (0.8 * (steps + 1) + 1.0, 1.7 * episodes + 0.3)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(2 * episodes, steps + 1, squeeze=False)
-    true, found = (rgb(x) for x in (foreseen.true, foreseen.found))
-    for e, name in enumerate(names):
-        above, below = axes[2 * e], axes[2 * e + 1]
-        for t in range(steps + 1):
-            above[t].imshow(true[e, t])
-            below[t].set_axis_off()
-            if t:
-                below[t].set_axis_on()
-                below[t].imshow(found[e, t - 1])
-                mark(below[t], bool(foreseen.right[e, t - 1]))
-        above[0].set_ylabel(f"{name}\nwhat came", rotation=0, ha="right", va="center", fontsize=7)
-        below[1].set_ylabel("foreseen", rotation=0, ha="right", va="center", fontsize=7)
-    for axis in axes.flat:
-        axis.set_xticks([])
-        axis.set_yticks([])
-    for t, axis in enumerate(axes[0]):
-        axis.set_title("given" if t == 0 else str(t), fontsize=8)
-    return png(figure)
+    cell = (style.WIDTH - 1.0) / (steps + 1)
+    with style.settings():
+        figure = style.new_figure(2.1 * cell * episodes + 0.4)
+        axes = figure.subplots(2 * episodes, steps + 1, squeeze=False)
+        true, found = (rgb(x) for x in (foreseen.true, foreseen.found))
+        for axis in axes.flat:
+            style.image_axes(axis)
+        for e, name in enumerate(names):
+            above, below = axes[2 * e], axes[2 * e + 1]
+            for t in range(steps + 1):
+                above[t].imshow(true[e, t])
+                if t:
+                    below[t].imshow(found[e, t - 1])
+                    mark(below[t], bool(foreseen.right[e, t - 1]))
+                else:
+                    below[t].set_frame_on(False)
+            above[0].set_ylabel(f"{name}\ntrue", rotation=0, ha="right", va="center")
+            below[0].set_ylabel("predicted", rotation=0, ha="right", va="center")
+        for t, axis in enumerate(axes[0]):
+            axis.set_title("given" if t == 0 else str(t))
+        return style.png(figure)
 
 
 def mark(axis: Any, right: bool) -> None:

@@ -115,24 +115,55 @@ def summary_table(games: Games) -> Table:
     return Table(["Model", *COLUMNS], rows, caption)
 
 
+ALIGNED = ", aligned negatives"
+
+
 def ranking_figure(games: Games) -> list[Block]:
-    """H@1 over steps, a panel a game, and what the paper draws: the mean of the games."""
+    """H@1 over steps, one panel a game, and what the paper draws: the mean of the games."""
     if not figures.available():
         return []
-    panels = {
-        TITLES[game]: {
-            **{LABELS.get(preset, preset): over_steps(runs) for preset, runs in presets.items()},
-            COPY: over_steps(next(iter(presets.values()))[:1], "copy_"),
-        }
-        for game, presets in games.items()
+    bands = "Lines: mean over seeds; bands: standard deviation."
+    copies = "Dashed: the first observation as the prediction, in pixels."
+    captions = {
+        "ranking": f"H@1 with negatives of a shuffled batch, as in the paper. {bands} {copies}",
+        "ranking-aligned": f"H@1 with time-aligned negatives. {bands} {copies}",
     }
-    if len(games) > 1:
-        panels[f"Mean of {len(games)}"] = mean_panel(list(panels.values()))
-    caption = (
-        "H@1 after 1, 5 and 10 steps: mean over seeds, with their standard deviation. Dashed: the "
-        "first observation as the prediction, in pixels."
-    )
-    return [Figure("ranking", figures.means_over(panels, "steps", "H@1, %", COPY), caption)]
+    blocks: list[Block] = []
+    for name, caption in captions.items():
+        panels = ranking_panels(games, aligned=name != "ranking")
+        if panels:
+            drawn = figures.means_over(panels, "steps predicted", "H@1 (%)", COPY)
+            blocks.append(Figure(name, drawn, caption))
+    return blocks
+
+
+def ranking_panels(games: Games, aligned: bool) -> dict[str, Panel]:
+    """Title of the game -> its lines, with negatives of one kind; empty if there are none."""
+    panels: dict[str, Panel] = {}
+    for game, presets in games.items():
+        lines = {
+            label.removesuffix(ALIGNED): over_steps(runs)
+            for preset, runs in presets.items()
+            if (label := LABELS.get(preset, preset)).endswith(ALIGNED) == aligned
+        }
+        if lines:
+            copied = over_steps(next(iter(presets.values()))[:1], "copy_")
+            published = {} if aligned else paper_lines(game)
+            panels[TITLES[game]] = {**lines, **published, COPY: copied}
+    if len(panels) > 1:
+        panels[f"Mean of {len(panels)}"] = mean_panel(list(panels.values()))
+    return panels
+
+
+def paper_lines(game: str) -> Panel:
+    """The paper's mean H@1 after each number of steps."""
+    return {
+        f"{figures.PAPER}{model}": {
+            step: np.array([float(cell.split(" ± ")[0])])
+            for step, cell in zip(STEPS, cells.split(", "), strict=False)
+        }
+        for model, cells in PAPER.get(game, {}).items()
+    }
 
 
 def mean_panel(panels: Sequence[Panel]) -> Panel:

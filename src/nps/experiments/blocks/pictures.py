@@ -1,4 +1,4 @@
-"""Pictures of pushes, with the rule that tells them."""
+"""Pictures of pushes: which rule moved the pushed block, and which block was its context."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nps.experiments.blocks.pushes import Pushes, last_fired
-from nps.inspect.figures import png
+from nps.inspect import style
 from nps.inspect.report import Figure
 from nps.rules import Trace
 from nps.worlds.blocks import render
@@ -19,40 +19,39 @@ if TYPE_CHECKING:
 
 
 def pushes_drawn(
-    pushes: Pushes, trace: Trace, slot: Int[Tensor, "objects"], shown: int = 8
+    pushes: Pushes, trace: Trace, slot: Int[Tensor, "objects"], shown: int = 5
 ) -> Figure:
     """The image before and after some pushes, and an arrow from context to pushed block."""
-    from matplotlib.figure import Figure as Drawing
-
     step = max(1, len(pushes.action) // shown)
     some = torch.arange(0, len(pushes.action), step)[:shown].tolist()
     fired = last_fired(trace, slot[pushes.pushed])
     block_of = {int(m): block for block, m in enumerate(slot)}
-    figure = Drawing(figsize=(1.6 * len(some), 3.6), layout="constrained")
-    axes = figure.subplots(2, len(some), squeeze=False)
-    for column, p in zip(axes.T, some, strict=True):
-        column[0].imshow(render(pushes.before.at(p)).cpu().numpy())
-        column[1].imshow(render(pushes.after.at(p)).cpu().numpy())
-        context = block_of.get(int(fired.context[p]))
-        middle = (pushes.before.positions[p].cpu().numpy() + 0.5) * CELL - 0.5
-        if context is not None:
-            right = context == int(pushes.pusher[p])
-            arrow(column[0], middle[context], middle[int(pushes.pushed[p])], right)
-        rule = int(fired.rule[p])
-        column[0].set_title(f"rule {rule}" if rule >= 0 else "no rule", fontsize=8)
-    for axis in axes.flat:
-        axis.set_xticks([])
-        axis.set_yticks([])
-    axes[0, 0].set_ylabel("before", fontsize=8)
-    axes[1, 0].set_ylabel("after", fontsize=8)
+    contexts = [block_of.get(int(fired.context[p])) for p in some]
+    rules = [int(fired.rule[p]) for p in some]
+    with style.settings():
+        figure = style.new_figure(3.0 * style.WIDTH / (1.3 * shown))
+        axes = figure.subplots(2, len(some), squeeze=False)
+        for column, p, context, rule in zip(axes.T, some, contexts, rules, strict=True):
+            column[0].imshow(render(pushes.before.at(p)).cpu().numpy())
+            column[1].imshow(render(pushes.after.at(p)).cpu().numpy())
+            if context is not None:
+                middle = (pushes.before.positions[p].cpu().numpy() + 0.5) * CELL - 0.5
+                right = context == int(pushes.pusher[p])
+                arrow(column[0], middle[context], middle[int(pushes.pushed[p])], right)
+            column[0].set_title(f"rule {rule}" if rule >= 0 else "no rule")
+        for axis in axes.flat:
+            style.image_axes(axis)
+        axes[0, 0].set_ylabel("before")
+        axes[1, 0].set_ylabel("after")
+        drawn = style.png(figure)
     caption = (
-        "Pushes: the arrow goes from the contextual slot's block to the pushed one, the primary "
-        "slot's, whose rule stands above; red where the context is not the pusher"
+        "Pushes. The arrow leads from the block of the contextual slot to the pushed block, whose "
+        "rule is named above; red where the context is not the pusher"
     )
-    return Figure("pushes", png(figure), caption)
+    return Figure("pushes", drawn, caption)
 
 
 def arrow(axis: Any, begin: Any, end: Any, right: bool) -> None:
     """From one cell (row, column) to another."""
-    style = {"arrowstyle": "-|>", "color": "white" if right else "red", "linewidth": 2.0}
-    axis.annotate("", xy=end[::-1], xytext=begin[::-1], arrowprops=style)
+    drawn = {"arrowstyle": "-|>", "color": "white" if right else "red", "linewidth": 2.0}
+    axis.annotate("", xy=end[::-1], xytext=begin[::-1], arrowprops=drawn)

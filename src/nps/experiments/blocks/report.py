@@ -113,8 +113,8 @@ def can_be_fooled(results: Results) -> list[Block]:
     """Does H@1 tell who knows what actions do? Each seed's, over the free moves it foresees."""
     last = max(STEPS)
     metrics = {
-        f"H@1 after {last} steps": f"h1_{last}",
-        f"in its episode, after {last}": f"h1_episode_strict_{last}",
+        "ranked among all episodes": f"h1_{last}",
+        "ranked within the same episode": f"h1_episode_strict_{last}",
     }
     groups: dict[str, list[Result]] = {}
     for run in (run for runs in results.values() for run in runs):
@@ -131,10 +131,11 @@ def can_be_fooled(results: Results) -> list[Block]:
         for name, metric in metrics.items()
     }
     caption = (
-        "A point a seed. Left: the metric of the paper, among states of all episodes. Right: among "
-        "the states of the episode. Models that foresee no move at all can have a high H@1."
+        "One point a seed. Left: the paper's metric, among states of all episodes. Right: among "
+        "the states of the same episode. A model that predicts no move can have a high H@1."
     )
-    return [Figure("metric", figures.percent_points(panels, "free moves foreseen, %"), caption)]
+    axes = ("free moves predicted (%)", f"H@1 after {last} steps (%)")
+    return [Figure("metric", figures.percent_points(panels, *axes), caption)]
 
 
 def group(run: Result) -> str:
@@ -179,7 +180,8 @@ def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
     """H@1 over stages, a panel a world, with the identity's floor after the most steps."""
     last = max(STEPS)
     floor = f"nothing moves, {last} steps"
-    metrics = {f"{step} step{'s' if step > 1 else ''}": f"h1_{step}" for step in STEPS}
+    after = {step: f"NPS, after {step} step{'s' if step > 1 else ''}" for step in STEPS}
+    metrics = {after[step]: f"h1_{step}" for step in reversed(STEPS)}
     metrics[floor] = f"identity_h1_{last}"
     panels = {
         world: {
@@ -192,8 +194,8 @@ def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
         }
         for world, by_stages in lines.items()
     }
-    caption = "H@1 by stages of rules: mean over seeds, with their standard deviation"
-    return Figure("stages", figures.means_over(panels, "stages", "H@1, %", floor), caption)
+    caption = f"H@1 by stages: mean over seeds; band: standard deviation after {last} steps"
+    return Figure("stages", figures.means_over(panels, "stages", "H@1 (%)", floor), caption)
 
 
 def learning(results: Results) -> list[Block]:
@@ -205,8 +207,8 @@ def learning(results: Results) -> list[Block]:
     }
     if len(lines) < 2 or not figures.available():
         return []
-    caption = "Loss on validation episodes: mean over seeds, with their standard deviation"
-    drawn = figures.means_over({"Fixed palette": lines}, "epoch", "loss")
+    caption = "Loss on validation episodes: mean over seeds; bands: range of the seeds"
+    drawn = figures.means_over({"Fixed palette": lines}, "epoch", "validation loss", log=True)
     return [Figure("learning", drawn, caption)]
 
 

@@ -104,8 +104,9 @@ def composition_table(results: Results, labels: Labels) -> Table:
 
 def composition_figure(results: Results, labels: Labels, depth: int) -> Figure:
     first = next(iter(results.values()))[0].test["composition"]
+    named = {"mnist": "NPS, paper's settings", "mnist-balanced": "NPS, balanced (ours)"}
     lines = {
-        labels[name]: {
+        named.get(name, labels[name]): {
             spoken: np.array([run.test["composition"][way] for run in runs])
             for way, spoken in WAYS.items()
         }

@@ -138,10 +138,10 @@ def foreseen(task: Any, model: WorldModel) -> list[Block]:
     pool = train.images(begun.episode[some], begun.time[some])
     found = foresee(model, images, test.action[:shown], pool)
     caption = (
-        f"What came above what was foreseen from the first image alone, of the first {shown} test "
-        f"episodes: the nearest encoding among those of {len(pool)} training states and of "
-        f"what came in these episodes; wrong ones, {int((~found.right).sum())} of "
-        f"{found.right.numel()}, have a red frame"
+        f"The first {shown} test episodes: true states, and below them predictions from the first "
+        "image alone. A prediction is drawn as the image with the nearest encoding, among "
+        f"{len(pool)} training states and the true states of these episodes; wrong ones, "
+        f"{int((~found.right).sum())} of {found.right.numel()}, have a red frame"
     )
     if images.shape[-1] > 3:
         caption += (

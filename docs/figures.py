@@ -1,0 +1,166 @@
+"""Draw the figures of README and docs into docs/images.
+
+    python docs/figures.py                                # all that results/ and the worlds give
+    python docs/figures.py --run runs/best/seed-0         # and those of a trained blocks-best
+
+The figures of an experiment are drawn by its report (`nps table results/X --report`), those of
+speed by `nps bench --table … --draw`. Pushes and roll-outs need a trained model, and models are not
+part of the repository: `nps train blocks-best --seeds 5 --device cuda --out runs/best` makes one.
+Without it the animation shows true pushes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from nps.experiments.blocks.pushes import Pushes, pushes_from
+from nps.inspect import style
+from nps.inspect.animations import Arrow, Scene, gif
+from nps.worlds import blocks
+from nps.worlds.blocks.drawing import CELL
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs/images"
+REPORTS = {
+    "arithmetic": {"rule-use": "arithmetic-usage"},
+    "mnist": {
+        "grid-mnist-balanced": "mnist-grid",
+        "grid-mnist": "mnist-grid-paper",
+        "grid-mnist-fifth": "mnist-grid-fifth",
+        "composition": "mnist-composition",
+        "strip": "mnist-strip",
+    },
+    "blocks": {
+        "metric": "blocks-metric",
+        "stages": "blocks-stages",
+        "learning": "blocks-learning",
+    },
+    "atari": {"ranking": "atari-ranking", "ranking-aligned": "atari-ranking-aligned"},
+}
+"""results folder -> figure of its report -> name in docs/images."""
+BENCH = {
+    "cpu": ("bench-cpu.json", "bench-rules-cpu.json", "bench-batch-cpu.json"),
+    "cuda": ("h200/sweep-slots.json", "h200/sweep-slots-64.json", "h200/sweep-rules.json"),
+}
+TRAINED = {"pushes": "blocks-pushes", "rollouts": "blocks-rollouts"}
+MODES = ("observed", "unobserved", "fixed-unobserved", "fixed-palette")
+ROUNDS, WORLDS = 4, 4
+
+
+def nps(*args: str | Path) -> None:
+    subprocess.run([sys.executable, "-m", "nps", *map(str, args)], check=True, cwd=ROOT)
+
+
+def from_reports() -> None:
+    """Reports are written beside their runs, so into a copy: results/ stays as it is."""
+    for experiment, names in REPORTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copytree(ROOT / "results" / experiment, Path(folder) / experiment)
+            nps("table", copy, "--report")
+            for source, name in names.items():
+                shutil.copyfile(copy / f"figures/{source}.png", IMAGES / f"{name}.png")
+
+
+def from_bench() -> None:
+    for files in BENCH.values():
+        nps(
+            "bench", "--table", *(ROOT / "results/bench" / file for file in files), "--draw", IMAGES
+        )
+
+
+def of_modes() -> bytes:
+    """Four worlds in each of the modes."""
+    with style.settings():
+        figure = style.new_figure(4.4, 5.6)
+        axes = figure.subplots(len(MODES), WORLDS)
+        for row, mode in zip(axes, MODES, strict=True):
+            state = blocks.start(WORLDS, mode, torch.Generator().manual_seed(0))
+            for axis, image in zip(row, blocks.render(state).numpy(), strict=True):
+                axis.imshow(image)
+                style.image_axes(axis)
+            row[0].set_ylabel(mode, rotation=0, ha="right", va="center")
+        return style.png(figure)
+
+
+def true_pushes() -> tuple[Pushes, list[int]]:
+    """Pushes that are one action away from random states, and for each its pusher."""
+    pushes = pushes_from(blocks.start(400, "fixed-palette", torch.Generator().manual_seed(0)), True)
+    return pushes, pushes.pusher.tolist()
+
+
+def pushes_of(run: Path) -> tuple[Pushes, list[int]]:
+    """Pushes of the test set, and for each the block that the model took as the context."""
+    from nps.experiments import load_task
+    from nps.experiments.blocks.pushes import answers, last_fired, slots_of_blocks
+
+    task, model = load_task(run)
+    slot = slots_of_blocks(answers(model, task.sets["train"], task.config.objects)).slot
+    pushes = pushes_from(task.acted_from("test"), task.config.stay)
+    with torch.no_grad():
+        _, trace = model.traced(model.encode(blocks.render(pushes.before)), pushes.action)
+    block_of = {int(m): block for block, m in enumerate(slot)}
+    fired = last_fired(trace, slot[pushes.pushed])
+    return pushes, [block_of.get(int(m), -1) for m in fired.context]
+
+
+def animation(pushes: Pushes, contexts: list[int]) -> bytes:
+    """Some pushes, each before, with the arrow from context to pushed block, and after."""
+    step = len(pushes.action) // (ROUNDS * WORLDS)
+    some = [step * n for n in range(ROUNDS * WORLDS)]
+    scenes = []
+    for start in range(0, len(some), WORLDS):
+        shown = some[start : start + WORLDS]
+        before, after = (
+            [blocks.render(state.at(p)).numpy() for p in shown]
+            for state in (pushes.before, pushes.after)
+        )
+        arrows = []
+        for p in shown:
+            middle = ((pushes.before.positions[p] + 0.5) * CELL - 0.5).tolist()
+            context, pushed = contexts[p], int(pushes.pushed[p])
+            right = context == int(pushes.pusher[p])
+            arrows.append(
+                Arrow(tuple(middle[context]), tuple(middle[pushed]), right)
+                if context >= 0
+                else None
+            )
+        none = [None] * WORLDS
+        scenes += [
+            Scene(before, none, "a block is about to push another", 900),
+            Scene(
+                before,
+                arrows,
+                "bind: the pushed block's slot takes the pusher as its context",
+                1500,
+            ),
+            Scene(after, none, "apply: the rule moves the pushed block", 1200),
+        ]
+    return gif(scenes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", type=Path, help="a trained run of blocks-best")
+    run = parser.parse_args().run
+    from_reports()
+    from_bench()
+    (IMAGES / "blocks.png").write_bytes(of_modes())
+    if run is None:
+        (IMAGES / "pushes.gif").write_bytes(animation(*true_pushes()))
+        return
+    (IMAGES / "pushes.gif").write_bytes(animation(*pushes_of(run)))
+    with tempfile.TemporaryDirectory() as folder:
+        nps("inspect", run.resolve(), "--out", Path(folder) / "x.png")
+        for source, name in TRAINED.items():
+            shutil.copyfile(Path(folder) / f"x-{source}.png", IMAGES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
