@@ -1,7 +1,8 @@
-"""`python -m nps.jobs.worker train …`: the `nps` command as a child that ends with its parent.
+"""`python -m nps.worker train …`: the `nps` command as a child process that ends with its parent.
 
-The parent holds the other end of our standard input and never writes. When it is gone, however it
-went, the kernel closes that end; we leave at once, and the run folder is free for whoever goes on.
+`nps.jobs.processes` starts it and holds the write end of its standard input without ever writing.
+When the parent is gone, for whatever reason, the kernel closes that end; the child exits at once,
+and its run folder is free for whoever resumes the run.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import os
 import threading
 
 
-def _leave_with_parent() -> None:
-    os.read(0, 1)  # blocks until the other end is closed
+def _exit_with_parent() -> None:
+    os.read(0, 1)  # blocks until the parent's end is closed
     os._exit(1)
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     from nps.cli import main
 
     main()

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from nps.errors import UserError
 from nps.experiments import load_task
-from nps.experiments.custom import Config, CustomTask, elsewhere
+from nps.experiments.custom import Config, CustomTask, with_test_set
 from nps.experiments.custom import data as splitting
 from nps.training.loop import train
 from nps.training.run import Run, identity
@@ -174,7 +174,7 @@ def test_other_episodes_that_the_model_does_not_know(tmp_path, file, changes, me
     task = task_of(file)
     np.savez(tmp_path / "other.npz", **arrays_of(**changes))
     with pytest.raises(UserError, match=re.escape(message)):
-        elsewhere(task, str(tmp_path / "other.npz"))
+        with_test_set(task, str(tmp_path / "other.npz"))
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path, file):

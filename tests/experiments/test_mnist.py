@@ -310,11 +310,10 @@ def test_a_start_that_cannot_be_is_one_line(tmp_path, trained, spoil, flags, mes
 def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
     """`nps run` with tiny models; children are real processes."""
     quick = {"mnist-fifth": TINY, "mnist-balanced": TINY}
-    tiny = dataclasses.replace(EXPERIMENTS["mnist"], quick=quick)
-    monkeypatch.setitem(EXPERIMENTS, "mnist", tiny)
+    monkeypatch.setattr(EXPERIMENTS["mnist"], "quick", quick)
     args = ["run", "mnist", "--out", str(tmp_path)]
     printed, told = call(*args)
-    assert "on a CPU this is the short version" in told
+    assert "on a CPU this is the quick version" in told
     assert "An all-black picture" in printed
     assert "translate up" in printed
     saved = Run(tmp_path / "mnist-fifth/seed-0").read()["config"]

@@ -7,8 +7,8 @@ from torch import nn
 from nps.models.contrastive import (
     Moments,
     contrastive,
-    elsewhere,
     energy,
+    negative_moments,
     negatives,
 )
 from nps.models.transitions import PerSlot, make_transition
@@ -169,13 +169,13 @@ def test_a_stack_predicts_what_each_model_does(kind, selection):
 
 
 def test_the_loss_is_that_of_a_plain_loop():
-    predicted, came, state, other = torch.randn(4, 5, M, D).unbind()
-    terms = contrastive(predicted, came, state, 0.3 * other + state, hinge=2.0, sigma=0.7)
+    predicted, after, state, other = torch.randn(4, 5, M, D).unbind()
+    terms = contrastive(predicted, after, state, 0.3 * other + state, hinge=2.0, sigma=0.7)
     for b in range(5):
         near = far = 0.0
         for m in range(M):
             for d in range(D):
-                near += (predicted[b, m, d] - came[b, m, d]).item() ** 2 / M
+                near += (predicted[b, m, d] - after[b, m, d]).item() ** 2 / M
                 far += (0.3 * other[b, m, d]).item() ** 2 / M
         assert terms.positive[b].item() == pytest.approx(near / (2 * 0.7**2), rel=1e-4)
         rest = 2.0 - far / (2 * 0.7**2)
@@ -194,12 +194,12 @@ def test_negatives_come_from_where_they_should():
     now = Moments(index % episodes, index % length)
     noise = torch.rand(count, 2)
     state, draw = torch.randn(count, M, D), noise[:, 0]
-    assert len(elsewhere("batch", now, noise, episodes, length).time) == 0
+    assert len(negative_moments("batch", now, noise, episodes, length).time) == 0
     shuffled = negatives("batch", state, state[:0], noise)
     assert torch.equal(shuffled, state[draw.argsort()])
     assert not torch.equal(shuffled, state)
 
-    same = elsewhere("episode", now, noise, episodes, length)
+    same = negative_moments("episode", now, noise, episodes, length)
     assert torch.equal(same.episode, now.episode[:200])
     assert (same.time != now.time[:200]).all()
     assert set(same.time.tolist()) == set(range(length))
@@ -207,7 +207,7 @@ def test_negatives_come_from_where_they_should():
     assert torch.equal(half[:200], torch.zeros(200, M, D))
     assert torch.equal(half[200:], shuffled[200:])
 
-    aligned = elsewhere("time-aligned", now, noise, episodes, length)
+    aligned = negative_moments("time-aligned", now, noise, episodes, length)
     assert torch.equal(aligned.time, now.time)
     assert (aligned.episode != now.episode).all()
     assert set(aligned.episode.tolist()) == set(range(episodes))

@@ -35,8 +35,8 @@ def table(args: Sequence[str]) -> None:
     folder = Path(name)
     first = read_result(tested(folder)[0]).run.read()
     experiment = find_experiment(first["experiment"])
-    report = experiment.write_report(folder)
-    summary, *more = (block for block in report.blocks if isinstance(block, Table))
+    report = experiment.report(folder)
+    summary, *more = (part for part in report.parts if isinstance(part, Table))
     if not options.into and not options.report:
         print(markdown(summary))
     if options.report:

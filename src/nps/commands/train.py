@@ -60,8 +60,9 @@ def train(args: Sequence[str]) -> None:
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
     at_once = options.at_once
     require(at_once is None or at_once >= 1, f"--at-once: got {at_once}, expected at least 1")
-    if preset.after is not None and options.config.start_from is None:
-        raise UserError(f"nps train {name}: expected --start-from, a folder of {preset.after} runs")
+    if preset.starts_from is not None and options.config.start_from is None:
+        first = preset.starts_from
+        raise UserError(f"nps train {name}: expected --start-from, a folder of {first} runs")
     if experiment.threads is not None:
         torch.set_num_threads(experiment.threads)
     with distributed.processes(find_device(options.device)) as device:
@@ -121,7 +122,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     with memory.told_in_one_line(f"nps train {preset}"):
         task = experiment.make_task(options.config, device)
         steps_an_epoch(task, options.config)
-        alike = experiment.presets[preset].after is None
+        alike = experiment.presets[preset].starts_from is None
         for seed in [first] if alike else runs:
             task.make_model(seed)
     with contextlib.ExitStack() as held:

@@ -104,13 +104,13 @@ class Process:
     """A training as a child process on this machine."""
 
     def __init__(self, job: Job) -> None:
-        command = [sys.executable, "-m", "nps.jobs.worker", *job.command]
+        command = [sys.executable, "-m", "nps.worker", *job.command]
         # A file, since a pipe that nobody reads fills up; it lives as long as this object.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # the workers share the cores already
-            stdin=subprocess.PIPE,  # held open, never written: see nps.jobs.worker
+            stdin=subprocess.PIPE,  # held open, never written: see nps.worker
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
             # Signals reach the children once, through us, not also from the terminal.

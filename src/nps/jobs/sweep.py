@@ -160,7 +160,7 @@ def run_sweep(sweep: Sweep, how: How, report: Callable[[str], None]) -> Outcome:
             replace_file(sweep.out / "table.md", (markdown(every) + "\n").encode())
             told = {str(path.relative_to(sweep.out)): why for path, why in failed.items()}
             write_json(sweep.out / "table.json", {"points": record, "failed": told})
-    return Outcome(sweep_table.table(*what, sweep.experiment.main), failed)
+    return Outcome(sweep_table.table(*what, sweep.experiment.main_metrics), failed)
 
 
 def _train(jobs: Sequence[Job], how: How, report: Callable[[str], None]) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""Pictures of pushes, with the rule that tells them."""
+"""Pictures of pushes: the contextual slot's block, the pushed block and the rule that fired."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
 
-def pushes_drawn(
+def pushes_figure(
     pushes: Pushes, trace: Trace, slot: Int[Tensor, "objects"], shown: int = 8
 ) -> Figure:
-    """The image before and after some pushes, and an arrow from context to pushed block."""
+    """The images before and after some pushes; an arrow from context to pushed block."""
     from matplotlib.figure import Figure as Drawing
 
     step = max(1, len(pushes.action) // shown)
@@ -46,13 +46,13 @@ def pushes_drawn(
     axes[0, 0].set_ylabel("before", fontsize=8)
     axes[1, 0].set_ylabel("after", fontsize=8)
     caption = (
-        "Pushes: the arrow goes from the contextual slot's block to the pushed one, the primary "
-        "slot's, whose rule stands above; red where the context is not the pusher"
+        "Pushes. The arrow points from the contextual slot's block to the pushed one, the primary "
+        "slot's, and is red where the context is not the pusher; above: the rule that fired"
     )
     return Figure("pushes", png(figure), caption)
 
 
 def arrow(axis: Any, begin: Any, end: Any, right: bool) -> None:
-    """From one cell (row, column) to another."""
+    """Draw an arrow from one cell (row, column) to another."""
     style = {"arrowstyle": "-|>", "color": "white" if right else "red", "linewidth": 2.0}
     axis.annotate("", xy=end[::-1], xytext=begin[::-1], arrowprops=style)

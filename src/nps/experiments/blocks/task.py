@@ -99,7 +99,7 @@ class BlocksTask(WorldModelTask[Config, Drawn]):
         return {f"moves_{kind}": share for kind, share in shares.items() if kind != "invalid"}
 
 
-def elsewhere(task: BlocksTask, mode: str) -> BlocksTask:
+def with_test_set(task: BlocksTask, mode: str) -> BlocksTask:
     """The task with test episodes of another mode."""
     try:
         config = replace(task.config, mode=mode)

@@ -51,7 +51,7 @@ def require_episodes(config: Config) -> None:
         raise UserError(f"{config.episodes}: no such file or folder; say by --data where it is")
 
 
-def elsewhere(task: CustomTask, path: str) -> CustomTask:
+def with_test_set(task: CustomTask, path: str) -> CustomTask:
     """The task with all of other episodes as its test set."""
     try:
         data = load_episodes(path, task.config.channels)
