@@ -130,6 +130,10 @@ def test_public_names_exist():
         _ = nps.Sequential
 
 
+def test_type_checkers_may_read_our_types():
+    assert (ROOT / "py.typed").is_file()
+
+
 def test_rules_need_torch_alone():
     """No module of nps.rules imports anything of nps but itself."""
     for path in (ROOT / "rules").rglob("*.py"):
