@@ -1,4 +1,4 @@
-"""`nps bench`: how fast the layers and the training steps are."""
+"""`nps bench`: measure the speed of the layers and of whole training steps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nps.flags import parse
 
 
 def bench(args: Sequence[str]) -> None:
-    """Time NPS, GNN and attention side by side, and count what each of them takes.
+    """Time NPS, GNN and attention side by side, and count their operations and parameters.
 
-    Every size is measured in alternating rounds, so that noise hits all models alike. Written are
+    Every size is measured in alternating rounds, so that noise affects all models alike. Writes
     bench-DEVICE.json and, with the extra `plots`, figures of time over slots and over rules.
 
     Examples:
