@@ -303,7 +303,7 @@ def test_mean_and_standard_deviation():
         ({"context_gradient": "rule"}, "context_gradient: got 'rule', expected one of slot"),
         ({"alone_until": 1.0}, "alone_until: got 1, expected"),
         ({"maps": "dark"}, "maps: got 'dark', expected one of sigmoid, contrast"),
-        ({"maps": "contrast", "extractor": "slot-attention"}, "maps: got 'contrast', but slot"),
+        ({"maps": "contrast", "extractor": "slot-attention"}, "maps: got 'contrast', which slot"),
         ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
     ],
 )

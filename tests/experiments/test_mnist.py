@@ -333,10 +333,10 @@ def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
         ({"rotation": float("nan")}, "rotation: got nan, expected a number"),
         ({"world": "cifar"}, "world: got 'cifar', expected one of mnist, digits"),
         ({"model": "gnn"}, "model: got 'gnn', expected one of nps, mlp"),
-        ({"start_from": "x"}, "start_from: got a folder, expected none without flip"),
-        ({"balance": 0.1, "model": "mlp"}, "balance: got model mlp, expected nps"),
+        ({"start_from": "x"}, "start_from requires flip=True"),
+        ({"balance": 0.1, "model": "mlp"}, "balance requires model nps, got mlp"),
         ({"explore_until": 0.0}, "explore_until: got 0, expected a number in"),
-        ({"flip": True, "model": "mlp"}, "flip: got model mlp, expected nps"),
+        ({"flip": True, "model": "mlp"}, "flip requires model nps, got mlp"),
     ],
 )
 def test_configs_that_cannot_be(changes, message):

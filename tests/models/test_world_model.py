@@ -54,7 +54,7 @@ def test_copied_and_factored_actions():
         [[0, 0], [1, 0], [0, 0]],
     ]
     numbered = Actions(COUNT, M, "numbered")
-    assert (numbered.dim, numbered.numbers, factored.numbers) == (5, 3, 0)
+    assert (numbered.dim, numbered.index_dim, factored.index_dim) == (5, 3, 0)
     action = torch.tensor([[5, 0], [2, 2]])
     assert torch.equal(numbered(action)[..., :2], factored(action))
     assert torch.equal(numbered(action)[..., 2:], torch.eye(M).expand(2, 2, M, M))
@@ -64,9 +64,9 @@ def test_copied_and_factored_actions():
 
 
 @pytest.mark.parametrize("kind", ["snps", "pnps"])
-def test_rules_see_the_numbers_of_slots_and_selection_does_not(kind):
-    """Slots that are equal but for their numbers have equal scores, and change differently."""
-    model = model_of(kind, encoding="numbered", numbers=M, null_handicap=1e6, rules=2).eval()
+def test_rules_see_the_index_of_slots_and_selection_does_not(kind):
+    """Slots that are equal except for their index have equal scores, and change differently."""
+    model = model_of(kind, encoding="numbered", index_dim=M, null_handicap=1e6, rules=2).eval()
     slots, action = torch.randn(1, 1, D).expand(1, M, D), torch.tensor([5])
     new, trace = model.traced(slots, action)
     first, second, told = trace.rule_scores[0, 0]
@@ -138,7 +138,7 @@ def test_the_trace_is_that_of_the_layer(kind, selection):
 
 def test_what_has_no_rules_leaves_no_trace():
     model = model_of("gnn")
-    with pytest.raises(ValueError, match="transition: got GNNTransition, expected one of rules"):
+    with pytest.raises(ValueError, match="transition: got GNNTransition, expected a RuleTransition"):
         model.traced(torch.zeros(1, M, D), torch.zeros(1, dtype=torch.long))
 
 

@@ -16,15 +16,15 @@ class Config(TrainConfig):
     epochs: int = 300
     """Passes over the training set."""
     batch_size: int = 64
-    """Examples a step."""
+    """Examples per step."""
     learning_rate: float = 1e-4
     """Adam's learning rate."""
     model: Literal["nps", "routing"] = "nps"
-    """What chooses: slots and rules (nps) or a routing MLP (the paper's baseline)."""
+    """What selects: NPS, or a routing MLP (the paper's baseline)."""
     rules: int = 4
     """Number of rules N."""
     reading: Literal["any", "other"] = "any"
-    """The contextual point: any of the two, the primary itself included, or the other one."""
+    """The contextual point: any of the two (possibly the primary itself), or the other one."""
     rule_dim: int = 12
     """Size of a rule's embedding."""
     key_dim: int = 32
@@ -34,31 +34,31 @@ class Config(TrainConfig):
     dropout: float = 0.35
     """Probability that a selection score is set to zero in training."""
     dropout_until: float | None = None
-    """Share of the training over which dropout falls linearly to zero; none keeps it constant."""
+    """Fraction of training over which dropout falls linearly to zero; none keeps it constant."""
     score_gain: float = 3.0
-    """Factor on the initial W^q: choices start sharp enough to be told from the noise."""
+    """Factor on the initial W^q, so that the first scores stand out from the noise."""
     balance: float = 0.0
-    """Weight of a bonus on the entropy of the rules' mean use: no rule is left behind early."""
+    """Weight of the entropy bonus on the mean use of the rules; it keeps all of them in use."""
     settle_from: float | None = None
-    """Share of the training after which choices are made without noise and dropout."""
+    """Fraction of training after which selection has no noise and no dropout."""
     query: Literal["linear", "mlp"] = "linear"
-    """Queries of the rule choice: the paper's matrix, or a small network."""
+    """Queries of rule selection: the paper's matrix, or a small network."""
     context_query: Literal["linear", "mlp"] = "linear"
-    """Queries and keys of the context choice, likewise."""
+    """Queries and keys of context selection: a matrix, or a small network."""
     self_context: bool = True
-    """May a point be its own context?"""
+    """Whether a point may be its own context."""
     temperature: float = 1.0
-    """Of the straight-through softmax."""
+    """Temperature of the straight-through softmax."""
     router_noise: bool = False
-    """Gumbel noise in the routing MLP's choices; without it they are argmax, as in a Switch."""
+    """Gumbel noise in the routing MLP; without it, it takes the argmax, as a Switch does."""
     train_examples: int = 10_000
     """Size of the training set."""
     validation_examples: int = 2_000
-    """Size of the validation set, which picks the best model."""
+    """Size of the validation set, on which the best model is chosen."""
     test_examples: int = 2_000
     """Size of the test set."""
     data_seed: int = 0
-    """Seed of the three sets; runs with other seeds share them."""
+    """Seed of the three sets; runs with different seeds share them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
