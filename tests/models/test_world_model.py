@@ -138,7 +138,7 @@ def test_the_trace_is_that_of_the_layer(kind, selection):
 
 def test_what_has_no_rules_leaves_no_trace():
     model = model_of("gnn")
-    with pytest.raises(ValueError, match="transition: got GNNTransition, expected a RuleTransition"):
+    with pytest.raises(ValueError, match="got GNNTransition, expected a RuleTransition"):
         model.traced(torch.zeros(1, M, D), torch.zeros(1, dtype=torch.long))
 
 

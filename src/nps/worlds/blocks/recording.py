@@ -1,8 +1,8 @@
-"""Episodes of random actions, as the paper collects them: 1,000 of 100 steps to train with, 10,000
-of 10 to test.
+"""Episodes of random actions, as in the paper: 1,000 of 100 steps for training, 10,000 of 10 steps
+for testing.
 
-Kept as positions, not as images: 100,000 steps are 2 MB instead of 760, and are drawn on the device
-inside a training step.
+Stored as positions, not as images: 100,000 steps take 2 MB instead of 760, and are drawn on the
+device inside a training step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Episodes(NamedTuple):
     colours: UInt8[Tensor, "E M 3"]
     action: Int64[Tensor, "E T"]
     outcome: Int8[Tensor, "E T"]
-    """An `Outcome` each, never INVALID."""
+    """`Outcome`s, never INVALID."""
 
     def state(self, episode: Tensor | int | slice, t: Tensor | int | slice) -> State:
         """The states of some episodes at some times; indices of equal shapes, or one time."""
@@ -48,7 +48,7 @@ def episodes(
     objects: int = 5,
     stay: bool = True,
 ) -> Episodes:
-    """Record episodes of uniformly random actions; an invalid push is drawn again.
+    """Record episodes of uniformly random actions; an invalid push is sampled again.
 
     Args:
         count: number of episodes E.
@@ -56,7 +56,7 @@ def episodes(
         seed: equal seeds give equal episodes.
         mode: a name in `MODES`.
         objects: number of blocks M, 2 to 6.
-        stay: whether a block may also be told to stay: `objects` * 5 actions, else * 4.
+        stay: whether there is an action to stay: `objects` * 5 actions, else * 4.
     """
     if steps < 1:
         raise ValueError(f"steps: got {steps}, expected at least 1")
