@@ -26,19 +26,19 @@ FOLDER = "atari"
 """Name of the folder in the cache, and of an optional subfolder in the user's data folder."""
 
 
-class Episodes(NamedTuple):
+class AtariEpisodes(NamedTuple):
     """E episodes of T = 10 actions, indices into `GAMES[game].actions`."""
 
     frames: UInt8[Tensor, "E T+2 3 50 50"]
     actions: Int[Tensor, "E T"]
 
-    def to(self, device: torch.device | str) -> Episodes:
-        return Episodes(*(part.to(device) for part in self))
+    def to(self, device: torch.device | str) -> AtariEpisodes:
+        return AtariEpisodes(*(part.to(device) for part in self))
 
 
 class Sets(NamedTuple):
-    train: Episodes
-    test: Episodes
+    train: AtariEpisodes
+    test: AtariEpisodes
 
 
 class NotFound(UserError):
@@ -68,7 +68,7 @@ def load(game: Name, settings: Settings | None = None) -> Sets:
     _, played = find(game, settings or Settings())
     return Sets(
         *(
-            Episodes(torch.from_numpy(part.frames), torch.from_numpy(part.actions).long())
+            AtariEpisodes(torch.from_numpy(part.frames), torch.from_numpy(part.actions).long())
             for part in (played["train"], played["test"])
         )
     )

@@ -35,7 +35,7 @@ LISTED_KEYS = 8
 Channels = Literal["first", "last"]
 
 
-class Episodes(NamedTuple):
+class RecordedEpisodes(NamedTuple):
     """All frames, episode by episode."""
 
     obs: UInt8[Tensor, "N C H W"] | Float[Tensor, "N C H W"]
@@ -79,11 +79,11 @@ class Episodes(NamedTuple):
             digest.update(part.cpu().contiguous().numpy().data)
         return digest.hexdigest()[:16]
 
-    def to(self, device: torch.device | str) -> Episodes:
-        return Episodes(*(part.to(device) for part in self))
+    def to(self, device: torch.device | str) -> RecordedEpisodes:
+        return RecordedEpisodes(*(part.to(device) for part in self))
 
 
-def load_episodes(path: str | Path, channels: Channels | None = None) -> Episodes:
+def load_episodes(path: str | Path, channels: Channels | None = None) -> RecordedEpisodes:
     """Read and check episodes.
 
     Args:
@@ -106,7 +106,7 @@ def load_episodes(path: str | Path, channels: Channels | None = None) -> Episode
             _require_alike(each, file, paths[0], files[0])
         obs, action, ends = (torch.cat(parts) for parts in zip(*files, strict=True))
     episode = torch.cat([ends.new_zeros(1), ends[:-1]]).long().cumsum(0)
-    return Episodes(obs, action, episode)
+    return RecordedEpisodes(obs, action, episode)
 
 
 class _File(NamedTuple):

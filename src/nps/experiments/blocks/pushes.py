@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nps.models.transitions import RuleTransition
 from nps.rules import Trace
-from nps.worlds.blocks import Episodes, Outcome, State, every_action, render
+from nps.worlds.blocks import BlockEpisodes, Outcome, State, every_action, render
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -48,7 +48,7 @@ def pushes_from(state: State, stay: bool) -> Pushes:
     return Pushes(before, moved, action, pusher, changed.int().argmax(-1))
 
 
-def slot_changes(model: WorldModel, data: Episodes, objects: int) -> Int[Tensor, "objects M"]:
+def slot_changes(model: WorldModel, data: BlockEpisodes, objects: int) -> Int[Tensor, "objects M"]:
     """How often each slot's encoding changes most when a block makes a free move."""
     free = (data.outcome == Outcome.FREE).nonzero()
     some = free[:: max(1, len(free) // MOVES)][:MOVES]
@@ -99,7 +99,7 @@ def pusher_is_context(
 
 
 @torch.no_grad()
-def push_metrics(model: Any, train: Episodes, state: State, stay: bool) -> dict[str, Any]:
+def push_metrics(model: Any, train: BlockEpisodes, state: State, stay: bool) -> dict[str, Any]:
     """Metrics of all pushes that are one action away from `state`; empty if there are none.
 
     `push_moved`: share in which the pushed block's slot is predicted nearer to its new position

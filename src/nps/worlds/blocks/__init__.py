@@ -11,11 +11,11 @@ world with blocks of equal weight, where nothing is pushed.
 from nps.worlds.blocks.drawing import render
 from nps.worlds.blocks.dynamics import Outcome, State, action_count, every_action, step
 from nps.worlds.blocks.modes import MODES, start
-from nps.worlds.blocks.recording import Episodes, episodes
+from nps.worlds.blocks.recording import BlockEpisodes, episodes
 
 __all__ = [
     "MODES",
-    "Episodes",
+    "BlockEpisodes",
     "Outcome",
     "State",
     "action_count",

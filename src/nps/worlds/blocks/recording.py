@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxtyping import Int8, Int64, UInt8
 
 
-class Episodes(NamedTuple):
+class BlockEpisodes(NamedTuple):
     """E episodes of T steps; the action at t leads from the state at t to the one at t + 1."""
 
     positions: Int8[Tensor, "E T+1 M 2"]
@@ -35,8 +35,8 @@ class Episodes(NamedTuple):
         constant = (self.weights, self.shapes, self.colours)
         return State(self.positions[episode, t], *(part[episode] for part in constant))
 
-    def to(self, device: torch.device | str) -> Episodes:
-        return Episodes(*(part.to(device) for part in self))
+    def to(self, device: torch.device | str) -> BlockEpisodes:
+        return BlockEpisodes(*(part.to(device) for part in self))
 
 
 def episodes(
@@ -47,7 +47,7 @@ def episodes(
     *,
     objects: int = 5,
     stay: bool = True,
-) -> Episodes:
+) -> BlockEpisodes:
     """Record episodes of uniformly random actions; an invalid push is sampled again.
 
     Args:
@@ -69,7 +69,7 @@ def episodes(
         actions.append(action)
         outcomes.append(outcome)
     walk = torch.stack(positions, 1)
-    return Episodes(walk, *first[1:], torch.stack(actions, 1), torch.stack(outcomes, 1))
+    return BlockEpisodes(walk, *first[1:], torch.stack(actions, 1), torch.stack(outcomes, 1))
 
 
 def _random_step(
