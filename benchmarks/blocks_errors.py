@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 
 from nps.experiments import load_task
-from nps.experiments.blocks.pushes import answers, last_fired, slots_of_blocks
+from nps.experiments.blocks.pushes import slot_changes, last_fired, slots_of_blocks
 from nps.metrics.ranking import ranks
 from nps.models.transitions import RuleTransition
 from nps.training import provenance
@@ -72,7 +72,7 @@ def blocked(task: Any, model: Any, data: Any, error: torch.Tensor) -> dict[str, 
     found: dict[str, Any] = {"blocked_steps": len(some), "blocked_bad": share(error[some] > BAD)}
     if not isinstance(model.transition, RuleTransition):
         return found
-    slot = slots_of_blocks(answers(model, task.sets["train"], position.shape[1])).slot
+    slot = slots_of_blocks(slot_changes(model, task.sets["train"], position.shape[1])).slot
     episode, time = some // data.action.shape[1], some % data.action.shape[1]
     slots = model.encode(render(data.state(episode, time)))
     _, trace = model.traced(slots, action[some])

@@ -1,13 +1,12 @@
 """`nps inspect` as a user meets it: tables, pictures, one-line errors."""
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from nps.experiments import EXPERIMENTS
+from nps.experiments.arithmetic import Arithmetic
 from tests.experiments.test_mnist import FLAGS
 from tests.test_cli import SMALL, call
 
@@ -76,7 +75,7 @@ def test_composed_by_rules(runs, tmp_path):
     [
         ("mnist", ["--compose=rotate_rihgt"], "unknown operation 'rotate_rihgt'; did you mean"),
         ("mnist", ["--compose=rotate_right,"], "unknown operation ''; there are: flip, rotate"),
-        ("mnist", ["--compose=flip"], "--compose: this model was not taught flip"),
+        ("mnist", ["--compose=flip"], "--compose: this model was not trained on flip"),
         ("mnist", ["--rules=4"], "there is no rule 4, expected 0 to 3"),
         ("mnist", ["--rules=-1"], "rules: got '-1', expected up to 20 numbers"),
         ("mnist", ["--rules=0", "--compose=rotate_left"], "expected one of the two"),
@@ -87,8 +86,8 @@ def test_composed_by_rules(runs, tmp_path):
         ("mnist", ["--rules=0", "--index="], "index: got none"),
         ("mnist", ["--rules=0", "--index=10"], "--index: got 10, expected 0 to 9"),
         ("mnist", ["--rules=0", "--out=p.gif"], "--out: got p.gif, expected a name ending in .png"),
-        ("mnist", ["--out=p.png"], "--out: nothing was drawn"),
-        ("mlp", ["--rules=0"], "--rules: this model has none"),
+        ("mnist", ["--out=p.png"], "--out: there is no picture to write"),
+        ("mlp", ["--rules=0"], "--rules: this model has no rules"),
         ("arithmetic", ["--compose=rotate_left"], "(a run of arithmetic): Unrecognized options"),
         (None, [], "nowhere: no such run folder"),
     ],
@@ -104,14 +103,14 @@ def test_mistakes_are_one_line(runs, tmp_path, monkeypatch, run, args, message):
 def test_missing_matplotlib_is_told_before_anything_is_drawn(runs, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     _, err = call("inspect", runs["mnist"], "--rules=0", "--index=1", code=2)
-    assert "--rules draws: pip install 'neural-production-systems[plots]'" in err
+    assert "--rules draws a picture: pip install 'neural-production-systems[plots]'" in err
     call("inspect", runs["mnist"])  # tables need none
 
 
-def test_an_experiment_without_a_look_says_so(runs, monkeypatch):
-    blind = dataclasses.replace(EXPERIMENTS["arithmetic"], look=None)
-    monkeypatch.setitem(EXPERIMENTS, "arithmetic", blind)
-    assert "has nothing to inspect" in call("inspect", runs["arithmetic"], code=2)[1]
+def test_an_experiment_that_cannot_be_inspected_says_so(runs, monkeypatch):
+    monkeypatch.delattr(Arithmetic, "inspect")
+    error = call("inspect", runs["arithmetic"], code=2)[1]
+    assert "runs of arithmetic cannot be inspected" in error
 
 
 def test_help_has_examples(runs):
@@ -131,7 +130,7 @@ def test_eval_compares_a_fifth_rule_with_its_start(runs):
     config["config"]["start_from"] = "gone"
     (run / "config.json").write_text(json.dumps(config))
     _, err = call("eval", str(run))
-    assert "began with gone/seed-0, which is gone" in err
+    assert "not compared with the run it started from, gone/seed-0 is gone" in err
     assert "fifth" not in json.loads((run / "test.json").read_text())
 
 

@@ -1,7 +1,5 @@
 """What `nps run` says, before and after: nothing is trained here."""
 
-import dataclasses
-
 import pytest
 
 from nps import experiments
@@ -18,13 +16,13 @@ def untrained(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "run_jobs", lambda jobs, workers: None)
     monkeypatch.setattr(experiments, "evaluate", lambda folder, device: None)
 
-    def write_report(folder, experiment):
+    def report(folder):
         folder.mkdir(parents=True, exist_ok=True)
         return Report("none")
 
-    for name, experiment in EXPERIMENTS.items():
-        changed = dataclasses.replace(experiment, write_report=write_report, prepare=None)
-        monkeypatch.setitem(EXPERIMENTS, name, changed)
+    for experiment in EXPERIMENTS.values():
+        monkeypatch.setattr(experiment, "report", report)
+        monkeypatch.setattr(experiment, "prepare", lambda config: None)
     return tmp_path
 
 
@@ -38,10 +36,10 @@ def test_the_whole_is_asked_for_with_the_same_data(untrained):
 def test_a_preset_without_a_short_version_says_how_long_it_is(untrained):
     _, err = call("run", "blocks", "--presets", "blocks-slots-nps")
     steps = 100 * (1_000 * 100 // 512)
-    assert "no short version of blocks-slots-nps: this is the whole schedule" in err
+    assert "blocks-slots-nps: has no quick version, so this is the full schedule" in err
     assert f"blocks-slots-nps: {steps:,} steps" in err
     assert "training 1 preset, 1 seed each" in err
     _, err = call("run", "blocks", "--presets", "shapes-gnn", "blocks-fixed-gnn", "--seeds=2")
-    assert "this is the short version" in err
-    assert "no short version" not in err
+    assert "this is the quick version" in err
+    assert "no quick version" not in err
     assert "training 2 presets, 2 seeds each" in err

@@ -1,6 +1,6 @@
 """Neural Production Systems: sparse, readable rules between the slots of a model.
 
-Public names only, imported when first used, so that `import nps` costs what torch costs.
+Public names only, imported on first use, so that `import nps` loads nothing heavy beside torch.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _HOME = {
     "rollout": "nps.rollouts",
 }
 
+_PACKAGES = {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"}
+
 __all__ = [
     "ConvRules",
     "MLPRules",
@@ -43,7 +45,7 @@ def __getattr__(name: str) -> Any:
 
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
-    if name in {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"}:
+    if name in _PACKAGES:
         return importlib.import_module(f"nps.{name}")
     raise AttributeError(f"module 'nps' has no attribute {name!r}")
 

@@ -1,7 +1,7 @@
 """The command line: `nps run | train | eval | inspect | sweep | bench | table | presets | data`.
 
-Mistakes are one line and exit code 2; a run that cannot go on is one line and exit code 1; a run
-that was asked to stop has saved and exits 143 (SIGTERM) or 130 (Ctrl-C).
+A user's mistake is reported in one line with exit code 2, a run that cannot continue in one line
+with exit code 1. A run that is stopped saves first and exits with 143 (SIGTERM) or 130 (Ctrl-C).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from nps.version import __version__
 USAGE = """\
 nps: Neural Production Systems, the paper's experiments and your own
 
-  nps run EXPERIMENT       train the models of an experiment, test them, write report.html
+  nps run EXPERIMENT       train and test the models of an experiment, write report.html
   nps train PRESET         train one model into a run folder; the same command again resumes
   nps eval RUN             test a trained model
-  nps inspect RUN          its rules: what each serves and does; digits transformed by hand
-  nps sweep PRESET         train a grid of configs with several seeds each, into one table
-  nps table RESULTS        the results table of a folder of runs
-  nps presets              the presets there are
-  nps bench                time the layers against GNN and attention, and against the machine
-  nps data mnist | atari   find, fetch or make the files an experiment needs
+  nps inspect RUN          see its rules: what each one does, and for which operation or action
+  nps sweep PRESET         train a grid of configs with several seeds each, make one table
+  nps table RESULTS        print the results table of a folder of runs
+  nps presets              list all presets
+  nps bench                time the layers against GNN and attention
+  nps data mnist | atari   find, download or make the files that an experiment needs
 
   nps COMMAND --help       flags and examples
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         say(f"error: {error}")
         sys.exit(1)
     except Interrupted as stop:
-        say(f"{stop}; the same command goes on from there")
+        say(f"{stop}; the same command resumes from there")
         sys.exit(stop.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,4 +1,4 @@
-"""What is told to the user in one line: errors, and a word on the way."""
+"""One-line messages to the user: errors, warnings and hints."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Something in the input is wrong: one line, exit code 2, no traceback."""
+    """The user's input is wrong: one line, exit code 2, no traceback."""
 
 
 class RunFailed(RuntimeError):
-    """A run could not go on (non-finite loss, full disk): one line, exit code 1."""
+    """A run cannot continue (non-finite loss, full disk): one line, exit code 1."""
 
 
 def say(text: str) -> None:
-    """A line on stderr; what a command answers goes to stdout."""
+    """Print a line to stderr; the output of a command goes to stdout."""
     print(f"nps: {text}", file=sys.stderr)
 
 
 def extra(name: str) -> str:
-    """How to install what a part needs that not everybody wants."""
+    """How to install an optional dependency."""
     return (
         f"pip install 'neural-production-systems[{name}]' (in a clone: pip install -e '.[{name}]')"
     )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint "; did you mean X?" for a mistyped name, or the choices when nothing is near."""
+    """The hint "; did you mean X?" for a mistyped name, or all choices if none is similar."""
     names = sorted(names)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(names)}"

@@ -8,14 +8,9 @@ import torch
 
 from nps.errors import UserError
 from nps.experiments import EXPERIMENTS, find_preset, load_task
-from nps.experiments.arithmetic import (
-    PRESETS,
-    ArithmeticTask,
-    Config,
-    make_layer,
-    what_fired,
-)
-from nps.experiments.arithmetic_report import PAPER_TABLES
+from nps.experiments.arithmetic import PRESETS, ArithmeticTask, Config
+from nps.experiments.arithmetic.report import PAPER_TABLES
+from nps.experiments.arithmetic.task import make_layer, what_fired
 from nps.experiments.balance import use_entropy
 from nps.rules import Trace
 from nps.training.config import from_json, to_json

@@ -190,8 +190,8 @@ def test_the_kept_model_has_the_statistics_of_its_own_weights(tmp_path):
 
 def test_run_takes_a_game_and_the_table_takes_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tiny = dataclasses.replace(EXPERIMENTS["atari"], quick={"atari-nps": {**TINY, "epochs": 1}})
-    monkeypatch.setitem(EXPERIMENTS, "atari", tiny)
+    quick = {"atari-nps": {**TINY, "epochs": 1}}
+    monkeypatch.setattr(EXPERIMENTS["atari"], "quick", quick)
     out, err = call("run", "atari", "--game=freeway", "--quick", "--seeds=2")
     assert "into runs/atari-quick/freeway" in err
     assert "nps run atari --game freeway --seeds 10 --device cuda" in out

@@ -14,9 +14,9 @@ from nps import cli
 from nps.errors import UserError
 from nps.experiments import EXPERIMENTS, evaluate, load_task
 from nps.experiments.blocks import PRESETS, BlocksTask, Config, pushes
-from nps.experiments.blocks import look as looking
 from nps.experiments.blocks import task as tasks
-from nps.experiments.blocks.report import validation_losses, write_report
+from nps.experiments.blocks.inspect import inspect_blocks, ranking
+from nps.experiments.blocks.report import validation_losses
 from nps.experiments.results import read_results
 from nps.inspect import figures
 from nps.inspect.report import Table
@@ -168,11 +168,11 @@ def test_a_model_that_knows_the_rules_is_always_right(monkeypatch):
 
 
 def test_the_slot_that_shows_a_block(monkeypatch):
-    """Whoever sees positions has a slot for each block; without rules, no push is told of."""
+    """Whoever sees positions has a slot for each block; without rules, no push is shown."""
     for module in (tasks, pushes):
         monkeypatch.setattr(module, "render", numbers)
-    monkeypatch.setattr(looking.figures, "available", lambda: False)
-    shown = looking.look(task_of(mode="fixed-palette", test_episodes=100), Knows(), None)
+    monkeypatch.setattr(figures, "available", lambda: False)
+    shown = inspect_blocks(task_of(mode="fixed-palette", test_episodes=100), Knows())
     assert [block.rows[0][0] for block in shown] == ["block 0", "right", "H@1"]
     assert all(row[1 + b] != "0" for b, row in enumerate(shown[0].rows))
     assert sum(cell != "0" for row in shown[0].rows for cell in row[1:]) == 5
@@ -201,11 +201,11 @@ def test_sets_differ_and_seeds_share_them():
 
 def test_truth_tells_states_apart_and_equal_ones_not():
     data = task_of().sets["test"]
-    told = tasks.truth(data)
-    assert told.shape == (12, 11, 5 * (2 + 1 + 3))
+    state = tasks.truth(data)
+    assert state.shape == (12, 11, 5 * (2 + 1 + 3))
     images = render(data.state(torch.arange(12).repeat_interleave(11), torch.arange(11).repeat(12)))
     same_image = (images.flatten(1)[:, None] == images.flatten(1)).all(-1)
-    flat = told.flatten(0, 1)
+    flat = state.flatten(0, 1)
     assert torch.equal((flat[:, None] == flat).all(-1), same_image)
 
 
@@ -251,10 +251,10 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
     assert "| Fixed palette: NPS" in page
     drawn = []
     monkeypatch.setattr(figures, "percent_points", lambda panels, *_: drawn.append(panels) or b"")
-    report = write_report(Path(tmp_path), EXPERIMENTS["blocks"])
-    _, moves, *_ = (block for block in report.blocks if isinstance(block, Table))
+    report = EXPERIMENTS["blocks"].report(Path(tmp_path))
+    _, moves, *_ = (part for part in report.parts if isinstance(part, Table))
     assert moves.rows[0][2] == "–"  # nothing pushes in C-SWM's shapes
-    (rows,) = (b.rows for b in report.blocks if isinstance(b, Table) and b.columns[0] == "Stages")
+    (rows,) = (b.rows for b in report.parts if isinstance(b, Table) and b.columns[0] == "Stages")
     assert [row[0] for row in rows] == ["Fixed palette, 1 stage", "Fixed palette, 2 stages"]
     left, right = drawn[0].values()
     assert list(left) == ["2D shapes: GNN", "fixed palette: NPS", "fixed palette: parallel NPS"]
@@ -295,7 +295,7 @@ def test_losses_over_training_are_those_of_epochs_that_all_seeds_have(tmp_path):
         ({"context_gradient": "rule"}, "context_gradient: got 'rule', expected one of slot"),
         ({"alone_until": 1.0}, "alone_until: got 1, expected"),
         ({"maps": "dark"}, "maps: got 'dark', expected one of sigmoid, contrast"),
-        ({"maps": "contrast", "extractor": "slot-attention"}, "maps: got 'contrast', but slot"),
+        ({"maps": "contrast", "extractor": "slot-attention"}, "maps: got 'contrast', which slot"),
         ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
     ],
 )
@@ -330,8 +330,8 @@ def test_inspect_says_among_how_many_it_ranks(monkeypatch):
     task = task_of()
     model = task.make_model(0).eval()
     tested = task.test(model)
-    every = looking.ranked(task, model)
+    every = ranking(task, model)
     assert every.caption.startswith("Test set, in per cent")
     assert every.rows[0] == ["H@1", *(f"{100 * tested[f'h1_{s}']:.1f}" for s in task.horizons)]
-    monkeypatch.setattr(looking, "RANKED", 4)
-    assert looking.ranked(task, model).caption.startswith("First 4 of 12 test episodes")
+    monkeypatch.setattr("nps.experiments.blocks.inspect.RANKED", 4)
+    assert ranking(task, model).caption.startswith("First 4 of 12 test episodes")

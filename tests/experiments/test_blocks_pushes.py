@@ -5,12 +5,12 @@ from torch import Tensor, nn
 
 from nps.experiments.blocks import pushes as module
 from nps.experiments.blocks.pushes import (
-    answers,
     last_fired,
     push_metrics,
+    pusher_is_context,
     pushes_from,
+    slot_changes,
     slots_of_blocks,
-    told,
 )
 from nps.models.transitions import RuleTransition
 from nps.rules import SequentialNPS, Trace
@@ -52,15 +52,17 @@ def test_the_last_stage_in_which_the_slot_fired_counts():
         assert (fired.rule.item(), fired.context.item()) == (rule, context)
 
 
-def test_told_asks_for_the_pushers_slot():
+def test_the_context_must_be_the_pushers_slot():
     """Blocks 0 and 1 are in slots 2 and 0; block 0 pushes block 1."""
     state = some_states(1)
     slot = torch.tensor([2, 0, 1])
     pushes = module.Pushes(state, state, *(torch.tensor([x]) for x in (1, 0, 1)))
-    assert told(trace_of([[0, -1, -1]], [[2, -1, -1]]), pushes, slot).item()
-    assert not told(trace_of([[0, -1, -1]], [[1, -1, -1]]), pushes, slot).item()
-    assert not told(trace_of([[-1, -1, 0]], [[-1, -1, 2]]), pushes, slot).item()
-    assert not told(trace_of([[0, 0, 0], [0, -1, -1]], [[2, 2, 2], [1, -1, -1]]), pushes, slot)
+    assert pusher_is_context(trace_of([[0, -1, -1]], [[2, -1, -1]]), pushes, slot).item()
+    assert not pusher_is_context(trace_of([[0, -1, -1]], [[1, -1, -1]]), pushes, slot).item()
+    assert not pusher_is_context(trace_of([[-1, -1, 0]], [[-1, -1, 2]]), pushes, slot).item()
+    assert not pusher_is_context(
+        trace_of([[0, 0, 0], [0, -1, -1]], [[2, 2, 2], [1, -1, -1]]), pushes, slot
+    )
 
 
 def test_slots_of_blocks():
@@ -112,7 +114,7 @@ def test_the_share_of_pushes_that_the_trace_tells(monkeypatch):
     monkeypatch.setattr(module, "render", lambda state: state.positions)
     data = episodes(30, 20, 1, "fixed-palette")
     model, state = Traces(), some_states()
-    table = answers(model, data, 5)
+    table = slot_changes(model, data, 5)
     assert table.sum() == (data.outcome == Outcome.FREE).sum()
     assert all(table[block].argmax() == model.order.index(block) for block in range(5))
     metrics = push_metrics(model, data, state, stay=True)

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from nps.errors import UserError
 from nps.experiments import load_task
-from nps.experiments.custom import Config, CustomTask, elsewhere
+from nps.experiments.custom import Config, CustomTask, with_test_set
 from nps.experiments.custom import data as splitting
 from nps.training.loop import Settings, train
 from nps.training.run import Run, identity
@@ -131,7 +131,9 @@ def test_a_file_that_has_moved_is_asked_for(tmp_path, file):
     _task.cache_clear()
     for command in ("eval", "inspect"):
         _, err = call(command, folder, code=2)
-        assert err == (f"nps: error: {file}: no such file or folder; say by --data where it is\n")
+        assert err == (
+            f"nps: error: {file}: no such file or folder; give its new path with --data\n"
+        )
     assert "h1 " in call("eval", folder, f"--data={moved}")[0]
     assert json.loads((tmp_path / "mine/test.json").read_text())["episodes"] == str(moved)
     _, err = call("eval", folder, f"--data={tmp_path / 'nowhere.npz'}", code=2)
@@ -173,7 +175,7 @@ def test_other_episodes_that_the_model_does_not_know(tmp_path, file, changes, me
     task = task_of(file)
     np.savez(tmp_path / "other.npz", **arrays_of(**changes))
     with pytest.raises(UserError, match=re.escape(message)):
-        elsewhere(task, str(tmp_path / "other.npz"))
+        with_test_set(task, str(tmp_path / "other.npz"))
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
@@ -203,7 +205,7 @@ def test_roll_outs_of_other_lengths_are_ranked_too(file):
 def test_roll_outs_that_episodes_are_too_short_for(file, capsys):
     np.savez(file, **arrays_of((12,) * 5))
     assert task_of(file, test_steps=11).horizons == [1, 5]  # eleven steps leave one to rank
-    told = "nps: test episodes are too short to roll out 11 steps: it is 5\n"
+    told = "nps: test episodes are too short for roll-outs of 11 steps; using 5\n"
     assert capsys.readouterr().err == told
 
 
@@ -214,7 +216,7 @@ BROKEN = {
     "short": ({"action": np.zeros(3, int)}, "action: got 3 rows for 147 frames"),
     "not square": ({"obs": np.zeros((147, 20, 30, 3), np.uint8)}, "20 x 30 pixels, expected a sq"),
     "size": ({"obs": np.zeros((147, 25, 25, 3), np.uint8)}, "size: got 25, expected a multiple"),
-    "range": ({"obs": np.full((147, 20, 20, 3), 7.0)}, "obs: got numbers from 7 to 7, expected 0"),
+    "range": ({"obs": np.full((147, 20, 20, 3), 7.0)}, "obs: got values from 7 to 7, expected 0"),
     "too many": ({"action": np.full(147, 10**12)}, "action: got 1000000000000, expected numbers b"),
     "one episode": ({"episode_end": np.arange(147) == 146}, "got 1 episode, expected at least 3"),
     "two": ({"episode_end": np.isin(np.arange(147), (9, 146))}, "got 2 episodes, expected at le"),
@@ -301,7 +303,7 @@ def test_images_and_actions_are_the_file_s(tmp_path, continuous):
     assert {f"h1_{step}" for step in task.horizons} <= set(tested)
 
 
-def test_whole_episodes_are_held_out_and_cut_into_stretches(file):
+def test_whole_episodes_are_held_out_and_cut_into_segments(file):
     data = load_episodes(file)
     for seed in range(5):
         task = task_of(file, held_out=0.25, data_seed=seed)

@@ -92,7 +92,7 @@ def report(folder) -> Report:
 
 
 def tables(report: Report) -> list[Table]:
-    return [block for block in report.blocks if isinstance(block, Table)]
+    return [block for block in report.parts if isinstance(block, Table)]
 
 
 def test_summary_has_paper_ours_and_floors(folder, report):
@@ -139,7 +139,7 @@ def test_composition_both_ways_for_both_models(report):
     assert table.rows[2][0] == "3"
     assert table.rows[2][1] == "0.0250 (0.0240 to 0.0290)"
     assert table.rows[2][-2:] == ["0.0200", "0.0300"]
-    *_, about = (b for b in report.blocks if isinstance(b, Text))
+    *_, about = (b for b in report.parts if isinstance(b, Text))
     assert "transformed 0 to 3 times before" in about.text
 
 
@@ -156,14 +156,14 @@ def test_surgery_says_yes_and_no(report):
 
 
 def test_figures_are_drawn_from_the_log(report):
-    figures = {b.name: b for b in report.blocks if isinstance(b, Figure)}
+    figures = {b.name: b for b in report.parts if isinstance(b, Figure)}
     assert set(figures) == {"grid-mnist", "grid-mnist-mlp", "composition", "strip"}
     assert all(figure.png.startswith(b"\x89PNG") for figure in figures.values())
 
 
 def test_without_matplotlib_there_are_tables_and_a_word(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    blocks = write_report(folder, EXPERIMENTS["mnist"]).blocks
+    blocks = write_report(folder, EXPERIMENTS["mnist"]).parts
     assert not any(isinstance(block, Figure) for block in blocks)
     assert sum(isinstance(b, Text) and "[plots]" in b.text for b in blocks) == 2
 
@@ -172,7 +172,7 @@ def test_logs_with_less_give_a_shorter_report(tmp_path):
     log(tmp_path, "mnist-mlp", 0, mse=0.01, deletion=[])
     log(tmp_path, "mnist-my-own", 0, mse=0.02)
     report = write_report(tmp_path, EXPERIMENTS["mnist"])
-    headings = [block.text for block in report.blocks if isinstance(block, Heading)]
+    headings = [block.text for block in report.parts if isinstance(block, Heading)]
     assert "Composition" not in headings
     assert not any("Surgery" in heading for heading in headings)
     assert [row[0] for row in tables(report)[0].rows][:2] == ["One MLP, no rules", "mnist-my-own"]

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from nps.experiments import atari, blocks
 from nps.experiments.atari import report as atari_report
 from nps.experiments.blocks import report as blocks_report
-from nps.experiments.world_models import look
+from nps.experiments.world_models import inspect
 from nps.experiments.world_models.episodes import numbered, transitions
 from nps.experiments.world_models.task import settle
-from nps.models.contrastive import Moments, elsewhere
+from nps.models.contrastive import Moments, negative_moments
 from nps.models.world_model import ContinuousActions
 from nps.perception.extractors import Norm
 from nps.rules import Trace
@@ -42,12 +42,12 @@ def test_negatives_stay_inside_episodes_of_unequal_lengths():
     episode = torch.arange(600) % 3
     time = torch.arange(600) // 3 % lengths[episode]
     now, noise = Moments(episode, time), torch.rand(600, 2)
-    same = elsewhere("episode", now, noise, 3, lengths)
+    same = negative_moments("episode", now, noise, 3, lengths)
     assert torch.equal(same.episode, episode[:300])
     assert (same.time != time[:300]).all()
     for number, length in enumerate(lengths.tolist()):
         assert set(same.time[same.episode == number].tolist()) == set(range(length))
-    aligned = elsewhere("time-aligned", now, noise, 3, lengths)
+    aligned = negative_moments("time-aligned", now, noise, 3, lengths)
     assert (aligned.episode != episode).all()
     late = time >= lengths[aligned.episode]
     assert 0 < late.sum() < 600
@@ -59,8 +59,8 @@ def test_equal_lengths_are_the_same_as_one_length():
     now = Moments(torch.arange(40) % 5, torch.arange(40) % 6)
     noise = torch.rand(40, 2)
     for kind in ("episode", "time-aligned"):
-        one = elsewhere(kind, now, noise, 5, 7)
-        many = elsewhere(kind, now, noise, 5, torch.full((5,), 7))
+        one = negative_moments(kind, now, noise, 5, 7)
+        many = negative_moments(kind, now, noise, 5, torch.full((5,), 7))
         assert all(map(torch.equal, one, many))
 
 
@@ -85,7 +85,7 @@ def test_what_fired_is_counted():
     rule = torch.tensor([[[0, -1, -1], [-1, -1, 1]], [[-1, 1, -1], [-1, 1, -1]]])
     context = torch.tensor([[[2, -1, -1], [-1, -1, 2]], [[-1, 0, -1], [-1, 1, -1]]])
     trace = Trace(rule, context, torch.zeros(2, 2, 3, 2), torch.zeros(2, 2, 3, 3))
-    slots, rules, contexts = look.fired(trace).values()
+    slots, rules, contexts = inspect.what_fired(trace).values()
     assert {k: v.tolist() for k, v in slots.items()} == {
         "slot 0": [1, 0], "slot 1": [0, 1], "slot 2": [1, 0],
     }  # fmt: skip
@@ -93,8 +93,8 @@ def test_what_fired_is_counted():
     assert {k: v.tolist() for k, v in contexts.items()} == {
         "context 0": [0, 0.5], "context 1": [0, 0.5], "context 2": [1, 0],
     }  # fmt: skip
-    assert look.shares(slots, torch.tensor([True, False])) == ["100", "0", "100"]
-    assert look.shares(slots, torch.tensor([False, False])) == ["–", "–", "–"]
+    assert inspect.shares(slots, torch.tensor([True, False])) == ["100", "0", "100"]
+    assert inspect.shares(slots, torch.tensor([False, False])) == ["–", "–", "–"]
 
 
 class Bright(nn.Module):

@@ -1,11 +1,11 @@
-"""Foreseen episodes: the nearest image by brute force, what is right, and the picture of it."""
+"""Pictures of roll-outs: the nearest image by brute force, what is right, and the picture of it."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nps.inspect import figures
-from nps.inspect.rollouts import Foreseen, foresee, gallery, rgb
+from nps.inspect.rollouts import PredictedImages, gallery, predict_images, rgb
 
 
 class Adds(nn.Module):
@@ -27,7 +27,7 @@ def noise(*shape: int, top: int = 40) -> Tensor:
 def test_the_nearest_image_is_that_of_a_loop():
     images, pool = noise(3, 5, 2, 2, 3), noise(1500, 2, 2, 3)
     actions = torch.randint(-3, 4, (3, 4))
-    found = foresee(Adds(), images, actions, pool)
+    found = predict_images(Adds(), images, actions, pool)
     whole = [*pool, *images.flatten(0, 1)]
     for e in range(3):
         slots = images[e, 0].double()
@@ -35,7 +35,7 @@ def test_the_nearest_image_is_that_of_a_loop():
             slots = slots + actions[e, t]
             distances = [(slots - one.double()).square().sum().item() for one in whole]
             best = whole[distances.index(min(distances))]
-            assert torch.equal(found.found[e, t], best)
+            assert torch.equal(found.predicted[e, t], best)
             assert found.right[e, t] == torch.equal(best, images[e, t + 1])
     assert torch.equal(found.true, images)
 
@@ -43,17 +43,17 @@ def test_the_nearest_image_is_that_of_a_loop():
 def test_who_knows_what_comes_is_right():
     actions = torch.ones(2, 4, dtype=torch.long)
     images = noise(2, 1, 2, 2, 3) + torch.arange(5, dtype=torch.uint8).view(1, 5, 1, 1, 1)
-    assert foresee(Adds(), images, actions, noise(100, 2, 2, 3)).right.all()
-    assert not foresee(Adds(), images, 0 * actions, noise(100, 2, 2, 3)).right.any()
+    assert predict_images(Adds(), images, actions, noise(100, 2, 2, 3)).right.all()
+    assert not predict_images(Adds(), images, 0 * actions, noise(100, 2, 2, 3)).right.any()
 
 
 @pytest.mark.skipif(not figures.available(), reason="needs matplotlib")
 def test_the_gallery_is_a_picture():
     images = noise(2, 4, 6, 6, 3)
     right = torch.tensor([[True, False, True]] * 2)
-    drawn = gallery(Foreseen(images, images[:, 1:], right), ["one", "two"])
+    drawn = gallery(PredictedImages(images, images[:, 1:], right), ["one", "two"])
     assert drawn.startswith(b"\x89PNG")
-    all_right = gallery(Foreseen(images, images[:, 1:], right | True), ["one", "two"])
+    all_right = gallery(PredictedImages(images, images[:, 1:], right | True), ["one", "two"])
     assert drawn != all_right
 
 

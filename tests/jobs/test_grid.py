@@ -40,7 +40,7 @@ def test_values_are_read_by_the_type_of_the_field(text, values):
         (["clip-norm=x"], "clip_norm: got 'x', expected float or none"),
         (["self-context=1"], "self_context: got '1', expected bool"),
         (["model=conv"], "model: got 'conv', expected one of nps, routing"),
-        (["rules=2", "rules=4"], "rules is there twice"),
+        (["rules=2", "rules=4"], "got rules twice"),
     ],
 )
 def test_mistakes_are_named(texts, message):
@@ -50,7 +50,7 @@ def test_mistakes_are_named(texts, message):
 
 def test_points_are_the_product_with_names_fit_for_folders():
     grid = parse_grid(Config, ["rules=2,4", "dropout=0,0.1", "clip-norm=none,1e-5"])
-    found = points(Config(epochs=7), grid, alone="x")
+    found = points(Config(epochs=7), grid, default_name="x")
     wanted = list(itertools.product((2, 4), (0.0, 0.1), (None, 1e-5)))
     assert [(p.config.rules, p.config.dropout, p.config.clip_norm) for p in found] == wanted
     assert all(p.config.epochs == 7 for p in found)
@@ -60,10 +60,10 @@ def test_points_are_the_product_with_names_fit_for_folders():
 
 
 def test_no_grid_is_one_point():
-    (point,) = points(Config(), {}, alone="arithmetic")
+    (point,) = points(Config(), {}, default_name="arithmetic")
     assert (point.name, point.config) == ("arithmetic", Config())
 
 
 def test_a_point_that_cannot_be_is_refused():
     with pytest.raises(UserError, match=r"--grid rules=2,dropout=1.5: .*dropout: got 1.5"):
-        points(Config(), parse_grid(Config, ["rules=2", "dropout=0.1,1.5"]), alone="x")
+        points(Config(), parse_grid(Config, ["rules=2", "dropout=0.1,1.5"]), default_name="x")

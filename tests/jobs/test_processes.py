@@ -1,4 +1,4 @@
-"""Several runs at once: who dies goes on, who fails is told, and a stop reaches every one."""
+"""Several runs at once: those that die restart, failures are reported, a stop reaches all."""
 
 import signal
 import subprocess
@@ -42,7 +42,7 @@ def test_a_stop_saves_every_run(tmp_path):
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143, err
-    assert "the same command goes on from there" in err
+    assert "the same command resumes from there" in err
     for log in logs:
         assert list(log.parent.glob("checkpoints/step-*/manifest.json"))
         with Run(log.parent).writing():  # nobody holds it any more
@@ -74,18 +74,18 @@ def test_the_dead_go_on_and_the_failed_do_not(monkeypatch):
         "is-good": [good],
     }
     jobs = [Job(Path(name), (), 1) for name in Fake.script]
-    told: list[str] = []
-    failed = train_all(jobs, 2, Fake, 2, told.append)
+    messages: list[str] = []
+    failed = train_all(jobs, 2, Fake, 2, messages.append)
     assert {job.folder.name: why for job, why in failed.items()} == {
         "dies-too-often": "killed",
         "fails": "not finite",
         "is-wrong": "rules: got 0",
     }
-    assert sorted(told) == [
-        "dies-too-often: killed; going on from its last checkpoint",
-        "dies-too-often: killed; going on from its last checkpoint",
-        "dies: killed; going on from its last checkpoint",
-        "dies: terminated; going on from its last checkpoint",
+    assert sorted(messages) == [
+        "dies-too-often: killed; restarting from its last checkpoint",
+        "dies-too-often: killed; restarting from its last checkpoint",
+        "dies: killed; restarting from its last checkpoint",
+        "dies: terminated; restarting from its last checkpoint",
     ]
     assert [len(rest) for rest in Fake.script.values()] == [0, 1, 1, 1, 0]
 

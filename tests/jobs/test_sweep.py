@@ -122,7 +122,7 @@ def test_no_grid_is_the_preset_with_several_seeds(tmp_path, trained):
     [
         (["--grid", "rulez=2"], "unknown field 'rulez'; did you mean rules?"),
         (["--grid", "rules=2,0"], "--grid rules=0: config: rules: got 0, expected at least 1"),
-        (["--grid", "rules=2", "--rules=3"], "rules: given as a flag and in --grid"),
+        (["--grid", "rules=2", "--rules=3"], "rules: got a flag and --grid values"),
         (["--seeds=0"], "--seeds: got 0, expected at least 1"),
         (["--retries=-1"], "--retries: got -1, expected at least 0"),
         (["--on=slurm"], "slurm"),
@@ -167,7 +167,7 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     _, err = sweep(tmp_path, "--on=ray", *SHORT, code=2)
-    assert "--on ray: nobody at RAY_ADDRESS=127.0.0.1:1" in err
+    assert "--on ray: cannot reach RAY_ADDRESS=127.0.0.1:1" in err
 
 
 # -- killed ----------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, undisturbed):
     killer.start()
     _, err = sweep(tmp_path, "--grid", "rules=2,3", "--workers=2", *LONG)
     killer.join()
-    told = f"{run}: its process was ended by signal 9; going on from its last checkpoint"
+    told = f"{run}: its process was killed by signal 9; restarting from its last checkpoint"
     assert err.count(told) == 1
     check(tmp_path, undisturbed)
     first, second = json.loads((run / "provenance.json").read_text())  # the killed one left none
@@ -281,7 +281,7 @@ def test_a_killed_ray_worker_is_replaced(tmp_path, undisturbed, own_ray):
     os.kill(worker, signal.SIGKILL)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert err.count("its Ray worker died (WorkerCrashedError); going on") == 1
+    assert err.count("its Ray worker died (WorkerCrashedError); restarting") == 1
     check(tmp_path, undisturbed)
 
 

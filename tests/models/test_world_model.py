@@ -7,8 +7,8 @@ from torch import nn
 from nps.models.contrastive import (
     Moments,
     contrastive,
-    elsewhere,
     energy,
+    negative_moments,
     negatives,
 )
 from nps.models.transitions import PerSlot, make_transition
@@ -54,7 +54,7 @@ def test_copied_and_factored_actions():
         [[0, 0], [1, 0], [0, 0]],
     ]
     numbered = Actions(COUNT, M, "numbered")
-    assert (numbered.dim, numbered.numbers, factored.numbers) == (5, 3, 0)
+    assert (numbered.dim, numbered.index_dim, factored.index_dim) == (5, 3, 0)
     action = torch.tensor([[5, 0], [2, 2]])
     assert torch.equal(numbered(action)[..., :2], factored(action))
     assert torch.equal(numbered(action)[..., 2:], torch.eye(M).expand(2, 2, M, M))
@@ -64,9 +64,9 @@ def test_copied_and_factored_actions():
 
 
 @pytest.mark.parametrize("kind", ["snps", "pnps"])
-def test_rules_see_the_numbers_of_slots_and_selection_does_not(kind):
-    """Slots that are equal but for their numbers have equal scores, and change differently."""
-    model = model_of(kind, encoding="numbered", numbers=M, null_handicap=1e6, rules=2).eval()
+def test_rules_see_the_index_of_slots_and_selection_does_not(kind):
+    """Slots that are equal except for their index have equal scores, and change differently."""
+    model = model_of(kind, encoding="numbered", index_dim=M, null_handicap=1e6, rules=2).eval()
     slots, action = torch.randn(1, 1, D).expand(1, M, D), torch.tensor([5])
     new, trace = model.traced(slots, action)
     first, second, told = trace.rule_scores[0, 0]
@@ -138,7 +138,7 @@ def test_the_trace_is_that_of_the_layer(kind, selection):
 
 def test_what_has_no_rules_leaves_no_trace():
     model = model_of("gnn")
-    with pytest.raises(ValueError, match="transition: got GNNTransition, expected one of rules"):
+    with pytest.raises(ValueError, match="got GNNTransition, expected a RuleTransition"):
         model.traced(torch.zeros(1, M, D), torch.zeros(1, dtype=torch.long))
 
 
@@ -169,13 +169,13 @@ def test_a_stack_predicts_what_each_model_does(kind, selection):
 
 
 def test_the_loss_is_that_of_a_plain_loop():
-    predicted, came, state, other = torch.randn(4, 5, M, D).unbind()
-    terms = contrastive(predicted, came, state, 0.3 * other + state, hinge=2.0, sigma=0.7)
+    predicted, after, state, other = torch.randn(4, 5, M, D).unbind()
+    terms = contrastive(predicted, after, state, 0.3 * other + state, hinge=2.0, sigma=0.7)
     for b in range(5):
         near = far = 0.0
         for m in range(M):
             for d in range(D):
-                near += (predicted[b, m, d] - came[b, m, d]).item() ** 2 / M
+                near += (predicted[b, m, d] - after[b, m, d]).item() ** 2 / M
                 far += (0.3 * other[b, m, d]).item() ** 2 / M
         assert terms.positive[b].item() == pytest.approx(near / (2 * 0.7**2), rel=1e-4)
         rest = 2.0 - far / (2 * 0.7**2)
@@ -194,12 +194,12 @@ def test_negatives_come_from_where_they_should():
     now = Moments(index % episodes, index % length)
     noise = torch.rand(count, 2)
     state, draw = torch.randn(count, M, D), noise[:, 0]
-    assert len(elsewhere("batch", now, noise, episodes, length).time) == 0
+    assert len(negative_moments("batch", now, noise, episodes, length).time) == 0
     shuffled = negatives("batch", state, state[:0], noise)
     assert torch.equal(shuffled, state[draw.argsort()])
     assert not torch.equal(shuffled, state)
 
-    same = elsewhere("episode", now, noise, episodes, length)
+    same = negative_moments("episode", now, noise, episodes, length)
     assert torch.equal(same.episode, now.episode[:200])
     assert (same.time != now.time[:200]).all()
     assert set(same.time.tolist()) == set(range(length))
@@ -207,7 +207,7 @@ def test_negatives_come_from_where_they_should():
     assert torch.equal(half[:200], torch.zeros(200, M, D))
     assert torch.equal(half[200:], shuffled[200:])
 
-    aligned = elsewhere("time-aligned", now, noise, episodes, length)
+    aligned = negative_moments("time-aligned", now, noise, episodes, length)
     assert torch.equal(aligned.time, now.time)
     assert (aligned.episode != now.episode).all()
     assert set(aligned.episode.tolist()) == set(range(episodes))

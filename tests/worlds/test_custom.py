@@ -95,10 +95,10 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path):
     assert found.to("cpu").windows()[:4].tolist() == [[0, 1], [1, 2], [3, 4], [4, 5]]
 
 
-def test_channels_can_be_told(tmp_path):
+def test_channels_can_be_given(tmp_path):
     square = write(tmp_path / "a.npz", episodes_of(obs=np.zeros((COUNT, 3, 5, 3), np.uint8)))
-    assert told(square) == (
-        f"{square}: obs: shape (12, 3, 5, 3) does not tell where the channels are; say "
+    assert error_of(square) == (
+        f"{square}: obs: the position of the channels is ambiguous in shape (12, 3, 5, 3); give "
         "channels='first' or 'last' (--channels first or last)"
     )
     assert load_episodes(square, channels="first").obs.shape == (COUNT, 3, 5, 3)
@@ -135,7 +135,7 @@ BROKEN = {
     "action: got -1e+30 in row 5, of episode 1, expected numbers from -1e+06 to 1e+06": {
         "action": np.where(np.arange(COUNT) == 5, -1e30, 1e6)[:, None]
     },
-    "action: got 11 rows for 12 frames of obs, expected one a frame": {
+    "action: got 11 rows for 12 frames of obs, expected one per frame": {
         "action": np.zeros(COUNT - 1, int)
     },
     "action: got -1, expected integers from 0": {"action": np.full(COUNT, -1)},
@@ -146,7 +146,7 @@ BROKEN = {
     "action: got float64 of shape (12, 0), expected": {"action": np.zeros((COUNT, 0))},
     "action: got bool of shape (12,), expected": {"action": np.zeros(COUNT, bool)},
     "episode_end: got 13 rows for 12 frames": {"episode_end": end_at(12, count=13)},
-    "episode_end: the last frame, 11, ends no episode": {"episode_end": end_at(3, 7)},
+    "episode_end: got False for the last frame, 11, expected True": {"episode_end": end_at(3, 7)},
     "episode_end: the episode that ends with frame 8 has one frame": {
         "episode_end": end_at(7, 8, 11)
     },
@@ -156,7 +156,7 @@ BROKEN = {
 }
 
 
-def told(path, **options):
+def error_of(path, **options):
     with pytest.raises(UserError) as error:
         load_episodes(path, **options)
     assert "\n" not in str(error.value)
@@ -166,18 +166,18 @@ def told(path, **options):
 @pytest.mark.parametrize("message", BROKEN)
 def test_broken_files_are_told_by_file_and_key(path, message):
     write(path, episodes_of(**BROKEN[message]))
-    assert told(path).startswith(f"{path}: {message}")
+    assert error_of(path).startswith(f"{path}: {message}")
 
 
 def test_what_a_file_has_is_told_in_one_line(path):
     write(path, {f"{n:03}": np.zeros(1) for n in range(100)})
-    assert told(path).endswith(
+    assert error_of(path).endswith(
         "no obs; the file has 000, 001, 002, 003, 004, 005, 006, 007, 92 more"
     )
     write(path, {"two\nlines": np.zeros(1)})
-    assert told(path).endswith("no obs; the file has 'two\\nlines'")
+    assert error_of(path).endswith("no obs; the file has 'two\\nlines'")
     write(path, {})
-    assert told(path).endswith("no obs; the file has nothing")
+    assert error_of(path).endswith("no obs; the file has nothing")
 
 
 DIFFERENT = {
@@ -193,12 +193,12 @@ DIFFERENT = {
 def test_files_of_a_folder_must_be_alike(tmp_path, message):
     write(tmp_path / "a.npz", episodes_of())
     write(tmp_path / "b.npz", episodes_of(**DIFFERENT[message]))
-    assert told(tmp_path) == f"{tmp_path / 'b.npz'}: {message}"
+    assert error_of(tmp_path) == f"{tmp_path / 'b.npz'}: {message}"
 
 
 def test_one_frame_alone_is_no_episode(tmp_path):
     write(tmp_path / "a.npz", episodes_of((1,), episode_end=None))
-    assert "a.npz: episode_end: the episode that ends with frame 0 has one" in told(tmp_path)
+    assert "a.npz: episode_end: the episode that ends with frame 0 has one" in error_of(tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 3, 0.3, 0.9, 0.999])
@@ -206,7 +206,7 @@ def test_truncated_files(path, keep):
     write(path, episodes_of())
     data = path.read_bytes()
     path.write_bytes(data[: keep if isinstance(keep, int) else int(keep * len(data))])
-    assert told(path).startswith(f"{path}: ")
+    assert error_of(path).startswith(f"{path}: ")
 
 
 def test_flipped_bytes_of_a_zip_are_seen(tmp_path):
@@ -214,16 +214,16 @@ def test_flipped_bytes_of_a_zip_are_seen(tmp_path):
     data = bytearray(path.read_bytes())
     data[1000] ^= 0xFF  # inside obs
     path.write_bytes(data)
-    assert "my.npz: cannot be read (Bad CRC-32" in told(path)
+    assert "my.npz: cannot be read (Bad CRC-32" in error_of(path)
 
 
 def test_no_pickle_is_read(tmp_path):
     path = tmp_path / "my.npz"
     np.savez(path, **episodes_of(action=np.array([print] * COUNT, object)))
-    assert "my.npz: cannot be read (Object arrays cannot be loaded" in told(path)
+    assert "my.npz: cannot be read (Object arrays cannot be loaded" in error_of(path)
     np.save(tmp_path / "array.npy", np.zeros(3))
     (tmp_path / "array.npy").rename(path)
-    assert told(path) == f"{path}: truncated, or not a .npz file"
+    assert error_of(path) == f"{path}: truncated, or not a .npz file"
 
 
 @pytest.mark.parametrize("key", ["obs", "action", "episode_end"])
@@ -233,7 +233,7 @@ def test_a_member_in_the_place_of_an_array(tmp_path, key, suffix):
     path = write(tmp_path / "my.npz", {name: arrays[name] for name in arrays if name != key})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(f"{key}{suffix}", b"no array")
-    assert told(path) == f"{path}: {key}: not in numpy's format, expected an array"
+    assert error_of(path) == f"{path}: {key}: not in numpy's format, expected an array"
 
 
 def test_a_group_in_the_place_of_an_array(tmp_path):
@@ -241,15 +241,15 @@ def test_a_group_in_the_place_of_an_array(tmp_path):
     with h5py.File(tmp_path / "my.h5", "w") as file:
         file.create_group("obs")
         file["action"] = file["episode_end"] = np.zeros(3, int)
-    assert told(tmp_path / "my.h5") == f"{tmp_path / 'my.h5'}: obs: a group, expected an array"
+    assert error_of(tmp_path / "my.h5") == f"{tmp_path / 'my.h5'}: obs: a group, expected an array"
 
 
 def test_paths_that_are_not_there(tmp_path):
-    assert told(tmp_path / "my.npz") == f"{tmp_path / 'my.npz'}: no such file or folder"
-    assert "my.pkl: expected a folder or a file .npz, .h5, .hdf5" in told(tmp_path / "my.pkl")
-    assert "no .npz, .h5, .hdf5 file in this folder" in told(tmp_path)
+    assert error_of(tmp_path / "my.npz") == f"{tmp_path / 'my.npz'}: no such file or folder"
+    assert "my.pkl: expected a folder or a file .npz, .h5, .hdf5" in error_of(tmp_path / "my.pkl")
+    assert "no .npz, .h5, .hdf5 file in this folder" in error_of(tmp_path)
     (tmp_path / "my.h5").mkdir()
-    assert told(tmp_path) == f"{tmp_path / 'my.h5'}: a folder inside a folder, expected a file"
+    assert error_of(tmp_path) == f"{tmp_path / 'my.h5'}: a folder inside a folder, expected a file"
 
 
 @pytest.mark.parametrize("name", ["my.npz", "my.h5"])
@@ -263,4 +263,4 @@ def test_suffixes_in_capitals(tmp_path, name):
 def test_hdf5_without_h5py(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     (tmp_path / "my.h5").write_bytes(b"")
-    assert "my.h5: HDF5 needs the extra: pip install" in told(tmp_path / "my.h5")
+    assert "my.h5: HDF5 needs the extra: pip install" in error_of(tmp_path / "my.h5")

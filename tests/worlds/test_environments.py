@@ -1,6 +1,7 @@
 """The Gymnasium environments: Gymnasium's own checks, and the same world as the vectorised one."""
 
 import importlib
+import subprocess
 import sys
 import warnings
 
@@ -29,6 +30,13 @@ def test_gymnasium_finds_nothing_wrong(mode, stay):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
+
+
+def test_made_by_gymnasium_alone():
+    """In a fresh process, with no import of nps."""
+    script = f"import gymnasium; print(gymnasium.make({NAME!r}).reset(seed=0)[0].shape)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "(50, 50, 3)\n", done.stderr
 
 
 def test_registered_by_the_import():

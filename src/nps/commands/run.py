@@ -1,4 +1,4 @@
-"""`nps run EXPERIMENT`: every model of an experiment, tested, in one report."""
+"""`nps run EXPERIMENT`: train and test every model of an experiment, and write one report."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from nps.flags import parse
 @dataclass(frozen=True)
 class RunArgs:
     out: Path | None = None
-    """Folder for runs and report (default: runs/EXPERIMENT, runs/EXPERIMENT-quick, and below it the
+    """Folder for runs and report (default: runs/EXPERIMENT or runs/EXPERIMENT-quick; below it the
     values of the experiment's own flags)."""
     seeds: int = 1
-    """Models of each preset, with seeds 0, 1, …; they are trained as one stack."""
+    """Models per preset, with seeds 0, 1, …; they train together as one stack."""
     workers: int = 0
-    """Presets at the same time (default: one a core, or a GPU)."""
+    """Presets to train in parallel (default: one per core, or per GPU)."""
     quick: bool = False
-    """The short version: fewer presets, some with fewer epochs, a few minutes on two cores. On a
-    CPU, experiments that would take hours do this by themselves."""
+    """Fewer presets, some with fewer epochs: a few minutes on two cores. The default on a CPU for
+    experiments that would take hours."""
     full: bool = False
-    """The whole schedule, on a CPU too."""
+    """The full schedule, also on a CPU."""
     presets: tuple[str, ...] = ()
     """Only these presets (default: all of the experiment)."""
     device: Device = "cpu"
@@ -53,7 +53,7 @@ class RunArgs:
 def run(args: Sequence[str]) -> None:
     """Train every model of an experiment, test each, and write report.html.
 
-    The same command again goes on where it stopped and skips what is done.
+    The same command again resumes where it stopped and skips what is done.
 
     Examples:
       nps run arithmetic --quick
@@ -72,11 +72,11 @@ def run(args: Sequence[str]) -> None:
     require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
     require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 1")
     require(not (options.quick and options.full), "--quick, --full: expected one of the two")
-    chosen_have_one = set(options.presets) <= set(experiment.quick)
-    unsaid = options.device == "cpu" and not (options.quick or options.full)
-    whole = experiment.heavy and unsaid and not chosen_have_one
-    if experiment.heavy and unsaid and chosen_have_one:
-        say("on a CPU this is the short version; the whole schedule: --device cuda, or --full")
+    have_quick = set(options.presets) <= set(experiment.quick)
+    undecided = options.device == "cpu" and not (options.quick or options.full)
+    long_on_cpu = experiment.slow_on_cpu and undecided and not have_quick
+    if experiment.slow_on_cpu and undecided and have_quick:
+        say("on a CPU this is the quick version; for the full schedule: --device cuda, or --full")
         options = dataclasses.replace(options, quick=True)
     chosen = options.presets or tuple(experiment.quick if options.quick else experiment.presets)
     for preset in chosen:
@@ -88,9 +88,9 @@ def run(args: Sequence[str]) -> None:
     given |= own_data(experiment, options.data)
     find_device(options.device)
     waves, folders = _plan(experiment, chosen, options, out, given)
-    if whole:
+    if long_on_cpu:
         missing = ", ".join(preset for preset in chosen if preset not in experiment.quick)
-        say(f"no short version of {missing}: this is the whole schedule; on a GPU: --device cuda")
+        say(f"{missing}: has no quick version, so this is the full schedule; faster: --device cuda")
         for preset in chosen:
             say(f"{preset}: {_steps(experiment, preset, given):,} steps")
     workers = options.workers or default_workers(options.device)
@@ -100,13 +100,14 @@ def run(args: Sequence[str]) -> None:
         run_jobs(jobs, workers)
     for folder in folders:
         evaluate(folder, options.device)
-    report = experiment.write_report(out, experiment)
+    report = experiment.report(out)
     page = report.write(out)
     report.show(Console())
-    drawn = any(isinstance(block, Figure) for block in report.blocks)
+    drawn = any(isinstance(part, Figure) for part in report.parts)
     print(f"\nReport{' with figures' if drawn else ''}: {page}")
     if options.quick:
-        print(f"This was the short version. All presets, ten seeds: {_whole(experiment, options)}")
+        full = _full_command(experiment, options)
+        print(f"This was the quick version. All presets, ten seeds: {full}")
 
 
 def _count(number: int, what: str) -> str:
@@ -114,7 +115,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _steps(experiment: Any, preset: str, given: Mapping[str, Any]) -> int:
-    """Of the whole training of a preset."""
+    """Training steps of a preset."""
     import torch
 
     from nps.training.loop import steps_per_epoch
@@ -124,19 +125,19 @@ def _steps(experiment: Any, preset: str, given: Mapping[str, Any]) -> int:
     return int(config.epochs * steps_per_epoch(task, config))
 
 
-def _whole(experiment: Any, options: Any) -> str:
-    """The command for the whole of what the short version showed."""
+def _full_command(experiment: Any, options: Any) -> str:
+    """The command for the full version."""
     words = ["nps", "run", experiment.name]
     for flag in experiment.flags:
         words += [f"--{flag}", str(getattr(options, flag))]
     if options.data is not None:
         words += ["--data", str(options.data)]
-    words += ["--seeds", "10", *(["--device", "cuda"] if experiment.heavy else [])]
+    words += ["--seeds", "10", *(["--device", "cuda"] if experiment.slow_on_cpu else [])]
     return shlex.join(words)
 
 
 def _run_args(experiment: Any) -> type[Any]:
-    """The command's own flags and those of the experiment."""
+    """The flags of the command and those of the experiment."""
     hints = typing.get_type_hints(experiment.config)
     usual = {each.name: each.default for each in dataclasses.fields(experiment.config)}
     fields = [
@@ -148,9 +149,9 @@ def _run_args(experiment: Any) -> type[Any]:
 def _plan(
     experiment: Any, chosen: Sequence[str], options: Any, out: Path, given: Mapping[str, Any]
 ) -> tuple[tuple[list[Any], list[Any]], list[Path]]:
-    """What is still to be trained, with what was given for all, and the folders of all runs.
+    """Jobs for what is still to be trained, in two waves, and the folders of all runs.
 
-    In the second wave are presets that begin with the models of another.
+    The second wave has the presets that start from the models of another.
     """
     from nps.jobs.processes import job_of
     from nps.training.run import Run, identity
@@ -160,11 +161,10 @@ def _plan(
     for name in chosen:
         preset = experiment.presets[name]
         changes = {**(experiment.quick.get(name, {}) if options.quick else {}), **given}
-        if preset.after is not None:
-            changes["start_from"] = str(out / preset.after)
+        if preset.starts_from is not None:
+            changes["start_from"] = str(out / preset.starts_from)
         config = dataclasses.replace(preset.config, **changes)
-        if experiment.prepare is not None:
-            experiment.prepare(config)
+        experiment.prepare(config)
         seeds = {s: Run(out / name / f"seed-{s}") for s in range(options.seeds)}
         folders += [run.folder for run in seeds.values()]
         what, precision = (experiment.name, name), options.precision
@@ -176,5 +176,6 @@ def _plan(
             "device": options.device,
             "precision": options.precision,
         }
-        waves[preset.after is not None].append(job_of(experiment, name, config, folder, **how))
+        wave = waves[0 if preset.starts_from is None else 1]
+        wave.append(job_of(experiment, name, config, folder, **how))
     return waves, folders

@@ -1,4 +1,4 @@
-"""What the commands share: help from docstrings, the leading argument, one-line errors."""
+"""What the commands share: help from docstrings, the leading argument, common flags."""
 
 from __future__ import annotations
 
@@ -15,34 +15,31 @@ from nps.errors import UserError
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["float32", "tf32", "bf16"]
-"""As in nps.training.precision, which needs torch."""
+"""As in nps.training.precision, which would import torch."""
 DataFolder = Annotated[
     Path | None,
     tyro.conf.arg(
-        help="Folder that holds the data files (else NPS_DATA, the cache, the web); for a model of "
-        "your own episodes, their file or folder."
+        help="Folder that holds the data files (default: NPS_DATA, then the cache, then the web); "
+        "for a model of your own episodes, their file or folder."
     ),
 ]
-"""An option of every command that may read data; passed to `own_data`."""
+"""A flag of every command that may read data; handled by `own_data`."""
 
-Elsewhere = Annotated[
+OtherTestSet = Annotated[
     str | None,
-    tyro.conf.arg(
-        help="Take another test set: of blocks a mode, of your own episodes another file or "
-        "folder, all of it."
-    ),
+    tyro.conf.arg(help="Test set to use: a blocks mode, or a path to recorded episodes."),
 ]
-"""An option of commands that test; passed to `experiments.elsewhere`."""
+"""A flag of commands that test; handled by `experiments.with_test_set`."""
 
 
 def quiet(text: str) -> None:
-    """Say nothing: what every process but the first does."""
+    """Report nothing: for every process but the first."""
 
 
 def positional(
     command: Callable[..., None], what: str, args: Sequence[str]
 ) -> tuple[str, Sequence[str]]:
-    """The leading argument of a command; its --help needs none."""
+    """Split off the leading argument of a command; `--help` alone prints the general help."""
     example = next(line.strip() for line in _doc(command) if line.strip().startswith("nps "))
     name = " ".join(example.split()[:2])
     if args and not args[0].startswith("-"):
@@ -55,6 +52,7 @@ def positional(
 
 
 def about(function: Callable[..., None], first: str = "") -> str:
+    """The help text of a command: its docstring, after a first line if one is given."""
     lines = [line[4:] if line.startswith("    ") else line for line in _doc(function)]
     text = "\n".join(lines).strip()
     return f"{first}\n\n{text}" if first else text
@@ -65,7 +63,7 @@ def _doc(function: Callable[..., None]) -> list[str]:
 
 
 def field(help_text: str, *default: Any) -> Any:
-    """A dataclass field with its line of help, required without a default."""
+    """A dataclass field with its line of help; required if no default is given."""
     value = default[0] if default else dataclasses.MISSING
     return dataclasses.field(default=value, metadata={"help": help_text})
 
@@ -79,9 +77,10 @@ def find_device(name: str) -> Any:
 
 
 def use_data(folder: Path | None) -> None:
-    """Where to look for data first, here and in every process begun from here.
+    """Search this folder for data first, here and in all child processes.
 
-    A place is no part of what a run is, so it travels in the environment and not in the config.
+    Where data lie does not identify a run, so the folder is passed on in the environment and not in
+    the config.
     """
     if folder is not None:
         folder = folder.expanduser().absolute()
@@ -90,20 +89,20 @@ def use_data(folder: Path | None) -> None:
 
 
 def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
-    """What --data changes in the configs of an experiment on the user's own files.
+    """The config field that --data sets, for experiments on the user's own files.
 
-    For others it is a place to look in first, and changes nothing.
+    For the others --data is a folder to search first, and no field changes.
     """
-    require_there(path)
+    require_exists(path)
     if experiment.data_field is None:
         use_data(path)
         return {}
     return {} if path is None else {experiment.data_field: str(path.expanduser().absolute())}
 
 
-def require_there(path: Path | None) -> None:
-    there = path is None or path.expanduser().exists()
-    require(there, f"--data: no such folder or file: {path}")
+def require_exists(path: Path | None) -> None:
+    exists = path is None or path.expanduser().exists()
+    require(exists, f"--data: no such folder or file: {path}")
 
 
 def require(holds: bool, message: str) -> None:

@@ -1,4 +1,4 @@
-"""`nps sweep PRESET`: a grid of configs with several seeds each."""
+"""`nps sweep PRESET`: train a grid of configs with several seeds each."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ class SweepArgs:
         tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
         tyro.conf.arg(metavar="NAME=VALUE,VALUE,… …"),
     ] = ()
-    """Fields of the config and their values; every combination is a point of the grid."""
+    """Config fields and their values; every combination is one point of the grid."""
     seeds: int = 1
-    """Runs of each point, with seeds 0, 1, …"""
+    """Runs per point, with seeds 0, 1, …"""
     out: Path | None = None
-    """Folder for runs and table (default: runs/sweep-PRESET); with ray, one that all nodes see."""
+    """Folder for runs and table (default: runs/sweep-PRESET); with ray, shared by all nodes."""
     workers: int = 0
-    """Runs at the same time (default: one a core; with ray, all that the cluster has room for)."""
+    """Runs in parallel (default: one per core; with ray, as many as the cluster has room for)."""
     retries: int = 2
-    """How often a training that dies is begun again from its checkpoint."""
+    """How often a training that dies is restarted from its checkpoint."""
     on: Literal["local", "ray"] = "local"
-    """Processes here, or tasks on Ray: RAY_ADDRESS, else a running cluster, else one of its own."""
+    """Local processes, or Ray tasks (RAY_ADDRESS, else a running cluster, else a new one)."""
     device: Device = "cpu"
     """Where to train: cpu or cuda."""
     data: DataFolder = None
 
 
 def sweep(args: Sequence[str]) -> None:
-    """Train a grid of configs with several seeds each, test them, and end in one table.
+    """Train a grid of configs with several seeds each, test them, and write one table.
 
-    The same command again goes on and skips what is complete; more values or seeds extend it. A
-    training that dies goes on from its checkpoint. The config's own flags hold for all points.
+    The same command again resumes and skips what is complete; more values or seeds extend the
+    sweep. A training that dies restarts from its checkpoint. Config flags apply to all points.
 
     Examples:
       nps sweep arithmetic --grid rules=1,2,4,6 --seeds 5
@@ -60,7 +60,7 @@ def sweep(args: Sequence[str]) -> None:
     from nps.experiments import find_preset
     from nps.inspect.report import Report
     from nps.jobs.grid import parse_grid
-    from nps.jobs.sweep import How, Sweep, run_sweep
+    from nps.jobs.sweep import Execution, Sweep, run_sweep
 
     name, rest = positional(sweep, "PRESET", args)
     experiment, preset = find_preset(name)
@@ -68,22 +68,22 @@ def sweep(args: Sequence[str]) -> None:
     fields = [("config", config, dataclasses.field(default=preset.config))]
     cls = dataclasses.make_dataclass("Args", fields, bases=(SweepArgs,), frozen=True, kw_only=True)
     options: Any = parse(cls, rest, prog=f"nps sweep {name}", about=about(sweep, preset.about))
-    given = own_data(experiment, options.data)
-    options = dataclasses.replace(options, config=dataclasses.replace(options.config, **given))
+    data = own_data(experiment, options.data)
+    options = dataclasses.replace(options, config=dataclasses.replace(options.config, **data))
     for flag, least in (("seeds", 1), ("workers", 0), ("retries", 0)):
         value = getattr(options, flag)
         require(value >= least, f"--{flag}: got {value}, expected at least {least}")
     if options.on == "local":
         find_device(options.device)
-    grid = parse_grid(experiment.config, [text for given in options.grid for text in given])
+    grid = parse_grid(experiment.config, [text for texts in options.grid for text in texts])
     out = options.out or Path("runs") / f"sweep-{name}"
     plan = Sweep(experiment, name, options.config, grid, options.seeds, out)
-    how = How(options.on, options.workers, options.retries, options.device)
-    outcome = run_sweep(plan, how, say)
+    execution = Execution(options.on, options.workers, options.retries, options.device)
+    outcome = run_sweep(plan, execution, say)
     Report(f"{name}: {out}", [outcome.table]).show(Console())
     print(f"\nAlso as Markdown and JSON: {out / 'table.md'}, {out / 'table.json'}")
     for folder, why in outcome.failed.items():
         say(f"{folder} failed: {why}")
     if outcome.failed:
         runs = f"{len(outcome.failed)} of {len(plan.members())} runs"
-        raise RunFailed(f"{runs} failed; the same command tries them again")
+        raise RunFailed(f"{runs} failed; the same command retries them")

@@ -71,8 +71,8 @@ def _show(path: Path, options: TableArgs) -> None:
     from nps.inspect.report import Table, markdown, put_into
 
     experiment = find_experiment(read_results(path)[0].experiment)
-    report = experiment.write_report(path, experiment)
-    summary, *more = (block for block in report.blocks if isinstance(block, Table))
+    report = experiment.report(path)
+    summary, *more = (part for part in report.parts if isinstance(part, Table))
     if not options.into and not options.report:
         print(markdown(summary))
     if options.report:

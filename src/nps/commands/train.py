@@ -62,8 +62,9 @@ def train(args: Sequence[str]) -> None:
         value, flag = getattr(options, name_of_flag), name_of_flag.replace("_", "-")
         require(value is None or value >= 1, f"--{flag}: got {value}, expected at least 1")
     require(options.out.strip() != "", "--out: got an empty path, expected a folder")
-    if preset.after is not None and options.config.start_from is None:
-        raise UserError(f"nps train {name}: expected --start-from, a folder of {preset.after} runs")
+    if preset.starts_from is not None and options.config.start_from is None:
+        first = preset.starts_from
+        raise UserError(f"nps train {name}: expected --start-from, a folder of {first} runs")
     if experiment.threads is not None:
         torch.set_num_threads(experiment.threads)
     with distributed.processes(find_device(options.device)) as device:
@@ -137,7 +138,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         task = experiment.make_task(config, device)
         steps_per_epoch(task, config)
         # Models of all seeds are built alike, unless each starts from a run of its own.
-        alike = experiment.presets[preset].after is None
+        alike = experiment.presets[preset].starts_from is None
         models = {seed: task.make_model(seed) for seed in ([first] if alike else runs)}
     with contextlib.ExitStack() as held:
         if distributed.is_first():

@@ -1,4 +1,4 @@
-"""The paper, one module a section. Registration is being in the dictionary below."""
+"""The paper, one folder a section. An experiment is registered by being listed below."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ import torch
 from torch import nn
 
 from nps.errors import UserError, nearest, say
-from nps.experiments import arithmetic, atari, blocks, custom, mnist
+from nps.experiments.arithmetic import Arithmetic
+from nps.experiments.atari import Atari
+from nps.experiments.blocks import Blocks
+from nps.experiments.custom import Custom
 from nps.experiments.experiment import Experiment, Preset
+from nps.experiments.mnist import Mnist
 from nps.experiments.start import run_of
 from nps.files import told_in_one_line, write_json
 from nps.training.config import TrainConfig, from_json
 from nps.training.run import Run, find_checkpoint
 from nps.training.task import Task
 
-EXPERIMENTS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (arithmetic, mnist, blocks, atari, custom)
-}
+_ALL: tuple[Experiment[Any, Any], ...] = (Arithmetic(), Mnist(), Blocks(), Atari(), Custom())
+EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}
 
 
-def find_experiment(name: str) -> Experiment:
+def find_experiment(name: str) -> Experiment[Any, Any]:
     if name not in EXPERIMENTS:
         raise UserError(f"unknown experiment {name!r}{nearest(name, EXPERIMENTS)}")
     return EXPERIMENTS[name]
 
 
-def find_preset(name: str) -> tuple[Experiment, Preset]:
+def find_preset(name: str) -> tuple[Experiment[Any, Any], Preset]:
+    """A preset by its name, and the experiment it belongs to."""
     for experiment in EXPERIMENTS.values():
         if name in experiment.presets:
             return experiment, experiment.presets[name]
@@ -41,11 +44,12 @@ def find_preset(name: str) -> tuple[Experiment, Preset]:
 
 @functools.lru_cache(maxsize=2)
 def _task(experiment: str, config: TrainConfig, device: str) -> Task:
-    """The task of a config, kept for the next seed; two, for a run and the one it began with."""
-    return find_experiment(experiment).make_task(config, torch.device(device))
+    """The task of a config, cached for the next seed, and for the run that a run started from."""
+    task: Task = find_experiment(experiment).make_task(config, torch.device(device))
+    return task
 
 
-def experiment_of(path: Path | str) -> Experiment:
+def experiment_of(path: Path | str) -> Experiment[Any, Any]:
     """The experiment of a run or checkpoint folder."""
     return find_experiment(find_checkpoint(path)[0].read()["experiment"])
 
@@ -56,13 +60,13 @@ def load_task(
     which: str = "best",
     changes: Mapping[str, Any] | None = None,
 ) -> tuple[Task, nn.Module]:
-    """The task of a run and its trained model, in evaluation mode; needs no model flags.
+    """The task of a run and its trained model, in evaluation mode.
 
     Args:
         path: a run folder, or one of its checkpoint folders.
         device: where to put data and model.
         which: the model with the "best" validation score, or the "last".
-        changes: fields of the config that are other than in training: where data lies now.
+        changes: config fields that differ from training, e.g. the path of data that were moved.
     """
     if which not in ("best", "last"):
         raise UserError(f"which: got {which!r}, expected best or last")
@@ -83,14 +87,12 @@ def load_task(
     return task, model.eval()
 
 
-def elsewhere(path: Path | str, task: Task, on: str | None) -> Task:
-    """The task of a run with another test set, if one is named."""
-    if on is None:
+def with_test_set(path: Path | str, task: Task, name: str | None) -> Task:
+    """The task of a run, with another test set if one is named."""
+    if name is None:
         return task
-    experiment = experiment_of(path)
-    if experiment.elsewhere is None:
-        raise UserError(f"--on: a run of {experiment.name} has one test set")
-    return experiment.elsewhere(task, on)
+    other: Task = experiment_of(path).with_test_set(task, name)
+    return other
 
 
 def evaluate(
@@ -100,13 +102,13 @@ def evaluate(
     changes: Mapping[str, Any] | None = None,
     on: str | None = None,
 ) -> dict[str, Any]:
-    """Test metrics of a trained run, also written to its test.json.
+    """Test a trained run; returns the metrics and writes them to its test.json.
 
-    Those of another test set (`on`) go to a file of their own, test-on-<name>.json: tables are made
-    of test.json.
+    Metrics of another test set (`on`) go to test-on-<name>.json instead, since tables are made from
+    test.json.
     """
     task, model = load_task(path, device, which, changes)
-    task = elsewhere(path, task, on)
+    task = with_test_set(path, task, on)
     run, checkpoint = find_checkpoint(path)
     metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
     if on is None:
@@ -121,16 +123,17 @@ def evaluate(
 
 
 def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) -> dict[str, Any]:
-    """What a run that began with the model of another did to it."""
+    """How a run that started from another's model differs from it."""
     saved = run.read()
-    compare, start = find_experiment(saved["experiment"]).compare, saved["config"].get("start_from")
-    if compare is None or start is None:
+    start = saved["config"].get("start_from")
+    if start is None:
         return {}
     folder = run_of(start, saved["seed"]).folder
     if not folder.is_dir():
-        say(f"{run.folder}: began with {folder}, which is gone: not compared with it")
+        say(f"{run.folder}: not compared with the run it started from, {folder} is gone")
         return {}
-    return compare(task, load(folder, device), model)
+    experiment = find_experiment(saved["experiment"])
+    return experiment.compare(task, load(folder, device), model)
 
 
 def load(path: Path | str, device: str = "cpu", which: str = "best") -> nn.Module:

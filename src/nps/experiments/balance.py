@@ -1,6 +1,6 @@
-"""A bonus on the entropy of the rules' mean use: no rule is left behind while they are all alike.
+"""An entropy bonus on the mean use of the rules, so that all of them are tried early in training.
 
-The choice is hard, so a rule that an early winner starves learns nothing and is never chosen again.
+The selection is hard: a rule that loses early gets no training signal and is never selected again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def use_entropy(trace: Trace) -> Float[Tensor, ""]:
-    """Entropy of the rules' mean use over the batch, by the scores before noise."""
+    """Entropy of the mean use of the rules over the batch, from the scores without noise."""
     scores = trace.rule_scores
     pairs = torch.softmax(scores.flatten(-2), -1).unflatten(-1, scores.shape[-2:])
     use = distributed.batch_mean(pairs.sum(-2).flatten(0, -2).mean(0))

@@ -1,74 +1,86 @@
-"""What an experiment is: presets, a task, a report. One module a section of the paper holds one."""
+"""What an experiment is: settings, presets, a task, a report. Each section of the paper is a folder
+with `config.py`, `task.py`, `report.py`, `presets.py` and, in `__init__.py`, one `Experiment`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
 import torch
 
-from nps.inspect.report import Block, Report
+from nps.errors import UserError
+from nps.inspect.report import Part, Report
 from nps.training.config import TrainConfig
 from nps.training.task import Task
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A complete, named config: nothing else is needed to repeat a published number."""
+    """A complete, named config: all that is needed to repeat a published number."""
 
     about: str
     config: TrainConfig
-    after: str | None = None
-    """The preset whose trained models it begins with; its config has a field `start_from`."""
+    starts_from: str | None = None
+    """Preset whose trained models these runs start from; the config has a field `start_from`."""
 
 
 @dataclass(frozen=True)
 class NoOptions:
-    """An experiment's `nps inspect` without flags of its own."""
+    """For experiments whose `nps inspect` has no flags of its own."""
 
 
-@dataclass(frozen=True)
-class Look:
-    """What `nps inspect` shows of a trained model."""
-
-    show: Callable[[Any, Any, Any], Sequence[Block]]
-    """(task, model, options) -> tables, lines, pictures. Writes nothing."""
-    options: type = NoOptions
-    """Dataclass of its flags, each with a default and a line of documentation."""
+C = TypeVar("C", bound=TrainConfig)
+T = TypeVar("T", bound=Task)
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """One section of the paper."""
+class Experiment(ABC, Generic[C, T]):
+    """One section of the paper. A subclass sets the attributes and writes the two abstract methods;
+    the other methods have defaults for experiments that need nothing special."""
 
     name: str
     about: str
-    config: type[TrainConfig]
+    """One line of help."""
+    config: type[C]
     presets: Mapping[str, Preset]
-    make_task: Callable[[Any, torch.device], Task]
-    """(config, device) -> data and loss."""
-    write_report: Callable[[Path, Experiment], Report]
-    """(path of runs, the experiment itself) -> tables and figures."""
-    threads: int | None
-    """Torch threads that suit its sizes on a CPU; None leaves torch's default."""
     quick: Mapping[str, Mapping[str, Any]]
-    """Presets of the short version, each with the fields it changes."""
-    heavy: bool = False
-    """On a CPU the short version is what `nps run` does unless told otherwise."""
-    look: Look | None = None
-    """What `nps inspect` shows of its runs."""
-    compare: Callable[[Any, Any, Any], dict[str, Any]] | None = None
-    """(task, the model it began with, model) -> more test metrics, of presets `after` another."""
-    flags: Mapping[str, str] = field(default_factory=dict)
-    """Config fields that `nps run` takes as flags, each with a line of help; they hold for all
-    presets, and their values name the folder of the runs."""
-    prepare: Callable[[Any], None] | None = None
-    """What `nps run` does with each config before anything is trained: make data, or refuse."""
-    main: Sequence[str] = ()
-    """Test metrics that a terminal shows of a sweep, where there are too many for its width."""
+    """Presets that `nps run --quick` trains, each with the config fields that it changes."""
+    slow_on_cpu: bool = False
+    """If True, `nps run` on a CPU is quick unless --full is given."""
+    threads: int | None = None
+    """Number of torch threads that suits its sizes on a CPU; None keeps torch's default."""
+    flags: Mapping[str, str] = MappingProxyType({})
+    """Config fields that are flags of `nps run`, with their help. They apply to all presets, and
+    their values become part of the output folder's name."""
     data_field: str | None = None
-    """The config's field that holds the place of the user's own data, which --data sets."""
-    elsewhere: Callable[[Any, str], Task] | None = None
-    """(task, what --on says) -> the task with another test set."""
+    """Config field for the path of the user's own data, set by --data."""
+    main_metrics: Sequence[str] = ()
+    """Test metrics that `nps sweep` prints; all of them are in its table.md. Empty: all."""
+    inspect_options: type = NoOptions
+    """Dataclass of the flags that `nps inspect` takes, each with a default and a docstring."""
+
+    @abstractmethod
+    def make_task(self, config: C, device: torch.device) -> T:
+        """Load or make the data, and return the task that trains on it."""
+
+    @abstractmethod
+    def report(self, folder: Path) -> Report:
+        """Tables and figures of the tested runs in `folder`."""
+
+    def prepare(self, config: C) -> None:
+        """Make or check the data of a config. `nps run` calls it before anything is trained."""
+
+    def inspect(self, task: T, model: Any, options: Any) -> Sequence[Part]:
+        """What `nps inspect` shows of a trained model. Writes no files."""
+        raise UserError(f"runs of {self.name} cannot be inspected")
+
+    def with_test_set(self, task: T, name: str) -> T:
+        """The task with another test set: the value of `--on` in `nps eval` and `nps inspect`."""
+        raise UserError(f"--on: runs of {self.name} have only one test set")
+
+    def compare(self, task: T, start: Any, model: Any) -> dict[str, Any]:
+        """More test metrics for a run that started from another: `start` is that other's model."""
+        return {}

@@ -1,1 +1,1 @@
-"""See what was learned: rules in words, figures, reports."""
+"""See what a model has learned: rules in words, figures, reports."""

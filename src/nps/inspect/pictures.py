@@ -1,6 +1,6 @@
-"""Small grey pictures as text, so that the log of a run can show what its model draws.
+"""Small grey pictures as text, so that the log of a run can contain what its model draws.
 
-Sixteen levels of grey, two pixels a byte, deflated: the eye misses nothing and a run's pictures
+Sixteen grey levels, two pixels per byte, compressed: they look the same, and the pictures of a run
 stay below a hundred kilobytes.
 """
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 LEVELS = 15
 MAX_BYTES = 2**26
-"""More than any log holds; a damaged one must not fill the memory."""
+"""More than any log has; a damaged one must not fill the memory."""
 
 
 def pack(pictures: Float[ndarray, "*shape"]) -> dict[str, Any]:
-    """Grey levels in [0, 1], an even number of them, as JSON."""
+    """Encode grey levels in [0, 1], an even number of them, as JSON."""
     levels = np.rint(np.clip(pictures, 0.0, 1.0) * LEVELS).astype(np.uint8).reshape(-1, 2)
     data = zlib.compress((levels[:, 0] * 16 + levels[:, 1]).tobytes(), 9)
     return {"shape": list(pictures.shape), "grey": base64.b64encode(data).decode()}
 
 
 def unpack(packed: dict[str, Any]) -> Float[ndarray, "*shape"]:
-    """What `pack` was given, to half a level."""
+    """Decode what `pack` returned; exact to half a grey level."""
     data = zlib.decompressobj().decompress(base64.b64decode(packed["grey"]), MAX_BYTES)
     pairs = np.frombuffer(data, np.uint8)
     levels = np.stack([pairs // 16, pairs % 16], -1)

@@ -1,4 +1,4 @@
-"""A report is a list of blocks: text for the terminal, or one self-contained HTML page."""
+"""A report is a list of parts, shown in a terminal or written as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,23 @@ from pathlib import Path
 from rich.console import Console
 
 from nps.errors import UserError
+from nps.inspect.parts import Figure, Heading, Lines, Part, Table, Text
 from nps.inspect.terminal import show_table
+
+__all__ = [
+    "Block",
+    "Figure",
+    "Heading",
+    "Lines",
+    "Part",
+    "Report",
+    "Table",
+    "Text",
+    "markdown",
+    "put_into",
+]
+
+Block = Part  # the reports of the experiments still use this name
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
@@ -32,58 +48,16 @@ pre { background: var(--soft); padding: .8rem; white-space: pre-wrap; border-rad
 END = "<!-- end -->"
 
 
-@dataclass(frozen=True)
-class Heading:
-    text: str
-
-
-@dataclass(frozen=True)
-class Text:
-    text: str
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Preformatted lines: rules in words, commands."""
-
-    lines: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Table:
-    """The first column is text, the rest are numbers or text."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    caption: str = ""
-    name: str = ""
-    """If it has one, documents may ask for it beside the first table of a report."""
-    names: int = 1
-    """So many columns say what a row is of."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A PNG and what it shows. The terminal gets the words only."""
-
-    name: str
-    png: bytes
-    caption: str
-
-
-Block = Heading | Text | Lines | Table | Figure
-
-
 @dataclass
 class Report:
     title: str
-    blocks: list[Block] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
 
-    def add(self, *blocks: Block) -> None:
-        self.blocks += blocks
+    def add(self, *parts: Part) -> None:
+        self.parts += parts
 
     def to_html(self) -> str:
-        body = "\n".join(_html(block) for block in self.blocks)
+        body = "\n".join(_html(part) for part in self.parts)
         title = html.escape(self.title)
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -93,76 +67,75 @@ class Report:
         )
 
     def write(self, folder: Path) -> Path:
-        """report.html, and its figures as files of their own."""
-        for block in self.blocks:
-            if isinstance(block, Figure):
+        """Write report.html, and every figure as a file of its own; returns the page's path."""
+        for part in self.parts:
+            if isinstance(part, Figure):
                 (folder / "figures").mkdir(exist_ok=True)
-                (folder / "figures" / f"{block.name}.png").write_bytes(block.png)
+                (folder / "figures" / f"{part.name}.png").write_bytes(part.png)
         page = folder / "report.html"
         page.write_text(self.to_html())
         return page
 
     def show(self, console: Console) -> None:
         console.rule(self.title)
-        for block in self.blocks:
-            _show(block, console)
+        for part in self.parts:
+            _show(part, console)
 
 
 def markdown(table: Table) -> str:
-    """The table for README and docs."""
+    """The table as Markdown, for README and docs."""
     head = "| " + " | ".join(table.columns) + " |"
     rule = "| --- |" + " ---: |" * (len(table.columns) - 1)
     rows = ["| " + " | ".join(row) + " |" for row in table.rows]
     return "\n".join([head, rule, *rows])
 
 
-def _html(block: Block) -> str:
-    if isinstance(block, Heading):
-        return f"<h2>{html.escape(block.text)}</h2>"
-    if isinstance(block, Text):
-        return f"<p>{html.escape(block.text)}</p>"
-    if isinstance(block, Lines):
-        return "<pre>" + html.escape("\n".join(block.lines)) + "</pre>"
-    if isinstance(block, Figure):
-        data = base64.b64encode(block.png).decode()
-        caption = html.escape(block.caption)
+def _html(part: Part) -> str:
+    if isinstance(part, Heading):
+        return f"<h2>{html.escape(part.text)}</h2>"
+    if isinstance(part, Text):
+        return f"<p>{html.escape(part.text)}</p>"
+    if isinstance(part, Lines):
+        return "<pre>" + html.escape("\n".join(part.lines)) + "</pre>"
+    if isinstance(part, Figure):
+        data = base64.b64encode(part.png).decode()
+        caption = html.escape(part.caption)
         return (
             f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
             f"<figcaption>{caption}</figcaption></figure>"
         )
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in block.columns)
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in part.columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>\n"
-        for row in block.rows
+        "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>\n" for row in part.rows
     )
-    caption = f"<caption>{html.escape(block.caption)}</caption>" if block.caption else ""
+    caption = f"<caption>{html.escape(part.caption)}</caption>" if part.caption else ""
     return f'<div class="scroll"><table>{caption}<tr>{head}</tr>\n{rows}</table></div>'
 
 
 def _cell(text: str) -> str:
-    """A mean and its deviation stay on one line."""
+    """Keep a mean and its deviation on one line."""
     return html.escape(text).replace(" ± ", "&nbsp;±&nbsp;")
 
 
-def _show(block: Block, console: Console) -> None:
-    if isinstance(block, Heading):
-        console.print(f"\n{block.text}", style="bold", markup=False)
-    elif isinstance(block, Text):
-        console.print(block.text, markup=False)
-    elif isinstance(block, Lines):
-        for line in block.lines:
+def _show(part: Part, console: Console) -> None:
+    if isinstance(part, Heading):
+        console.print(f"\n{part.text}", style="bold", markup=False)
+    elif isinstance(part, Text):
+        console.print(part.text, markup=False)
+    elif isinstance(part, Lines):
+        for line in part.lines:
             console.print("  " + line, markup=False, highlight=False, soft_wrap=True)
-    elif isinstance(block, Figure):
-        console.print(f"{block.caption} (figures/{block.name}.png)", markup=False)
-    elif isinstance(block, Table):
-        show_table(block, console)
+    elif isinstance(part, Figure):
+        console.print(f"{part.caption} (figures/{part.name}.png)", markup=False)
+    elif isinstance(part, Table):
+        show_table(part, console)
 
 
 def put_into(path: Path, experiment: str, tables: Sequence[Table]) -> None:
-    """Replace what stands between `<!-- table: experiment -->` and `<!-- end -->` in a document.
+    """Put tables into a document, each between `<!-- table: … -->` and `<!-- end -->`.
 
-    That is the first table; one with a name comes where `<!-- table: experiment name -->` asks for
-    it.
+    The first table goes where the document says `<!-- table: experiment -->`, a named one where it
+    says `<!-- table: experiment name -->`.
     """
     document = path.read_text()
     for table in tables:

@@ -1,8 +1,8 @@
-"""Pictures of what a world model foresees, though it has no decoder.
+"""Pictures of a world model's roll-outs, though it has no decoder.
 
-A prediction is shown as the image whose encoding is nearest to it, out of a pool of images: states
-of the training set, and the true states of the shown episodes, without which none could be right.
-A frame is wrong where that image is another one than what came. For any model with `encode` and
+A prediction is drawn as the image whose encoding is nearest to it, out of a pool of images: some of
+the training set, and the true images of the episodes shown, without which no prediction could be
+right. It is wrong if that image differs from the true one. For any model with `encode` and
 `rollout`.
 """
 
@@ -23,48 +23,48 @@ if TYPE_CHECKING:
 IMAGES_AT_ONCE = 1_000
 
 
-class Foreseen(NamedTuple):
-    """T steps of E episodes; the first state is given."""
+class PredictedImages(NamedTuple):
+    """T steps of E episodes; the first image is given."""
 
     true: UInt8[Tensor, "E T+1 H W C"]
-    found: UInt8[Tensor, "E T H W C"]
-    """The nearest image to each prediction."""
+    predicted: UInt8[Tensor, "E T H W C"]
+    """The image with the nearest encoding to each prediction."""
     right: Bool[Tensor, "E T"]
 
 
 @torch.no_grad()
-def foresee(
+def predict_images(
     model: Any,
     images: UInt8[Tensor, "E T+1 H W C"],
     actions: Int[Tensor, "E T"] | Float[Tensor, "E T A"],
     pool: UInt8[Tensor, "P H W C"],
-) -> Foreseen:
-    """Act without looking from the first image of each episode, and find what that looks like."""
+) -> PredictedImages:
+    """Roll out from the first image of each episode, and find the image of each prediction."""
     pool = torch.cat([pool, images.flatten(0, 1)])
     rolled = model.rollout(model.encode(images[:, 0]), actions)
     index = nearest(rolled.flatten(0, 1), encoded(model, pool)).view(actions.shape[:2])
-    found = pool[index]
-    right = (found == images[:, 1:]).flatten(2).all(-1)
-    return Foreseen(images, found, right)
+    predicted = pool[index]
+    right = (predicted == images[:, 1:]).flatten(2).all(-1)
+    return PredictedImages(images, predicted, right)
 
 
 def encoded(model: Any, images: UInt8[Tensor, "P H W C"]) -> Float[Tensor, "P M D"]:
     return torch.cat([model.encode(part) for part in images.split(IMAGES_AT_ONCE)])
 
 
-def gallery(foreseen: Foreseen, names: Sequence[str]) -> bytes:
-    """What came above what was foreseen, an episode after the other; wrong frames are framed red.
+def gallery(rollouts: PredictedImages, names: Sequence[str]) -> bytes:
+    """A PNG: for each episode its true images above the predicted ones, wrong ones framed in red.
 
     Args:
-        foreseen: what `foresee` found.
+        rollouts: what `predict_images` returned.
         names: of the episodes.
     """
-    episodes, steps = foreseen.right.shape
+    episodes, steps = rollouts.right.shape
     cell = (style.WIDTH - 1.0) / (steps + 1)
     with style.settings():
         figure = style.new_figure(2.1 * cell * episodes + 0.4)
         axes = figure.subplots(2 * episodes, steps + 1, squeeze=False)
-        true, found = (rgb(x) for x in (foreseen.true, foreseen.found))
+        true, predicted = (rgb(x) for x in (rollouts.true, rollouts.predicted))
         for axis in axes.flat:
             style.image_axes(axis)
         for e, name in enumerate(names):
@@ -72,8 +72,8 @@ def gallery(foreseen: Foreseen, names: Sequence[str]) -> bytes:
             for t in range(steps + 1):
                 above[t].imshow(true[e, t])
                 if t:
-                    below[t].imshow(found[e, t - 1])
-                    mark(below[t], bool(foreseen.right[e, t - 1]))
+                    below[t].imshow(predicted[e, t - 1])
+                    draw_frame(below[t], bool(rollouts.right[e, t - 1]))
                 else:
                     below[t].set_frame_on(False)
             above[0].set_ylabel(f"{name}\ntrue", rotation=0, ha="right", va="center")
@@ -83,14 +83,14 @@ def gallery(foreseen: Foreseen, names: Sequence[str]) -> bytes:
         return style.png(figure)
 
 
-def mark(axis: Any, right: bool) -> None:
-    """A red frame where it is wrong."""
+def draw_frame(axis: Any, right: bool) -> None:
+    """Thin and black around a right image, thick and red around a wrong one."""
     for side in axis.spines.values():
         side.set(color="black" if right else "red", linewidth=0.5 if right else 3.0)
 
 
 def rgb(images: UInt8[Tensor, "*batch H W C"]) -> Any:
-    """The first three channels; of a stack of frames the newest one."""
+    """The first three channels; of a stack of frames that is the newest one."""
     shown = (
         images[..., :3] if images.shape[-1] >= 3 else images[..., :1].expand(*images.shape[:-1], 3)
     )

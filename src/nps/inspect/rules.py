@@ -1,4 +1,4 @@
-"""The rules of a trained model at a glance: their names, what they serve, how large they are."""
+"""Tables of the rules of a trained model: their names, uses and sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def usage(
     caption: str,
     paper: Sequence[Sequence[int]] | None = None,
 ) -> Table:
-    """Operation × rule, with the paper's numbers beside ours where it has them."""
+    """Uses by operation and rule, beside the paper's where there are any."""
     columns = ["", *(f"rule {i}" for i in range(len(table[0])))]
     if paper:
         columns += [f"paper {i + 1}" for i in range(len(paper[0]))]
@@ -33,7 +33,7 @@ def usage(
 def rule_table(
     rules: RuleSet, operations: Sequence[str], table: Int[ndarray, "O N"] | list[list[int]]
 ) -> Table:
-    """A row a rule: its name, the operations that mostly use it, its parameters."""
+    """One row per rule: its name, the operations that mostly use it, its parameters."""
     favourite = [max(range(len(uses)), key=list(uses).__getitem__) for uses in table]
     each = sum(parameter[0].numel() for parameter in rules.parameters())
     rows = []

@@ -1,7 +1,7 @@
 """Read a rule as a sentence: a least-squares fit of its action, with its R².
 
-A rule's MLP maps (primary, context) to an update. Where that map is close to linear on the cases
-the rule is used for, its coefficients are the sentence: "x ← x + x_context".
+A rule's MLP maps (primary, context) to an update. If that map is close to linear on the cases for
+which the rule is used, its coefficients make the sentence: "x ← x + x_context".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 NEGLIGIBLE = 0.05
-"""Terms with a smaller coefficient are not spoken of; near-integers this close are rounded."""
+"""Smaller coefficients are left out, and those this close to an integer are rounded."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def read_rule(
 
     Args:
         rules: the rule set.
-        i: which rule.
-        primary, context: the slots it read, one row a use.
+        i: index of the rule.
+        primary, context: the slots that the rule read, one row per use.
         coordinates: names of the D entries of a slot.
     """
     uses = len(primary)
@@ -66,7 +66,7 @@ def read_rule(
 
 
 def _sentence(coefficients: Float[ndarray, "2D+1 D"], coordinates: Sequence[str]) -> str:
-    """Coefficients of the update to "x ← x + x_context"; coordinates that stay are left out."""
+    """Coefficients of the update -> "x ← x + x_context"; unchanged coordinates are left out."""
     names = [*coordinates, *(f"{name}_context" for name in coordinates), ""]
     parts = []
     for target, name in enumerate(coordinates):

@@ -1,30 +1,27 @@
-"""Tables in a terminal: names and numbers stay whole, and what has no room comes in a next table.
-
-Left to itself, a table that is too wide cuts the names of its rows to a few letters.
+"""Tables in a terminal: names and numbers stay whole, and columns that do not fit go into another
+table below. rich itself would cut the names of the rows to a few letters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-if TYPE_CHECKING:
-    from nps.inspect.report import Table
+from nps.inspect.parts import Table
 
 FRAME = 3
-"""What a column takes besides its text: two blanks and a line."""
+"""Width of a column besides its text: two blanks and a line."""
 NUMBER = 12
 """Cells up to this width are never broken; longer ones are, between words."""
 SHARE = 0.4
-"""Of the width for the names of the rows, where they would take more."""
+"""Most of the width that the names of the rows may take."""
 
 
 def show_table(table: Table, console: Console) -> None:
-    """The table, or where it does not fit its columns in several, each with the rows' names."""
+    """Print the table; if it is too wide, as several tables that repeat the rows' names."""
     natural = {c: max(_longest(_texts(table, c)), 1) for c in range(len(table.columns))}
     room = console.width - 1
     if sum(width + FRAME for width in natural.values()) <= room:
@@ -37,7 +34,7 @@ def show_table(table: Table, console: Console) -> None:
 
 
 def _fitted(table: Table, natural: dict[int, int], room: int) -> list[dict[int, int]]:
-    """The widths of the columns of each part."""
+    """Column -> width, for each of the tables."""
     names, numbers = range(table.names), range(table.names, len(table.columns))
     widths = {c: _narrow(table, c) for c in numbers}
     left = int(SHARE * room) // table.names - FRAME
@@ -50,14 +47,14 @@ def _fitted(table: Table, natural: dict[int, int], room: int) -> list[dict[int, 
 
 
 def _narrow(table: Table, column: int) -> int:
-    """The least width in which its numbers stay whole; headings are broken between words."""
+    """The least width that keeps numbers whole; headings may break between words."""
     cells = [row[column] for row in table.rows]
     words = _longest(_words([table.columns[column], *cells]))
     return max(min(_longest(cells), NUMBER), words, 1)
 
 
 def _parts(widths: dict[int, int], room: int) -> list[list[int]]:
-    """The columns in their order, as many together as have room, one at least."""
+    """Split the columns, in order, into groups that fit; each has at least one."""
     parts: list[list[int]] = [[]]
     used = 0
     for column, width in widths.items():

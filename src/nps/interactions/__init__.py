@@ -1,7 +1,8 @@
-"""What NPS is compared with, behind the same call."""
+"""What NPS is compared with. All layers share one call, `Interaction`."""
 
 from nps.interactions.attention import Attention, TransformerLayer
 from nps.interactions.gnn import GNN
+from nps.interactions.interaction import Interaction
 from nps.interactions.routing import Routing
 
-__all__ = ["GNN", "Attention", "Routing", "TransformerLayer"]
+__all__ = ["GNN", "Attention", "Interaction", "Routing", "TransformerLayer"]

@@ -1,7 +1,7 @@
-"""Attention between slots: torch's own, behind the call of the rule layers.
+"""Attention between slots: torch's own modules, with the call of all interaction layers.
 
-What the paper's other baselines put between slots (transformers, the attention of RIMs and SCOFF):
-every slot reads a mixture of all slots, where NPS binds a single one.
+This is what the paper's other baselines have between slots (transformers, the attention of RIMs and
+SCOFF): every slot reads a mixture of all slots, where NPS binds a single one.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from nps.interactions.check import check_slots
+from nps.interactions.interaction import check_slots, keep_masked
 from nps.rules.check import require_int
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 class Attention(nn.Module):
@@ -24,7 +24,7 @@ class Attention(nn.Module):
         slot_dim: D, size of a slot.
         heads: number of heads; divides D.
 
-    Shapes: slots (..., M, D) -> (..., M, D).
+    Shapes: slots (..., M, D), slot_mask (..., M) -> (..., M, D).
     """
 
     def __init__(self, slot_dim: int, *, heads: int = 4) -> None:
@@ -33,11 +33,18 @@ class Attention(nn.Module):
         self.slot_dim = slot_dim
         self.attention = nn.MultiheadAttention(slot_dim, heads, batch_first=True)
 
-    def forward(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M D"]:
-        check_slots(slots, self.slot_dim)
-        flat = slots.reshape(-1, *slots.shape[-2:])
-        heard: Tensor = self.attention(flat, flat, flat, need_weights=False)[0]
-        return slots + heard.reshape(slots.shape)
+    def forward(
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        *,
+        slot_mask: Bool[Tensor, "*batch M"] | None = None,
+    ) -> Float[Tensor, "*batch M D"]:
+        visible = check_slots(slots, self.slot_dim, slot_mask)
+        flat = visible.reshape(-1, *slots.shape[-2:])
+        read: Tensor = self.attention(
+            flat, flat, flat, key_padding_mask=_ignored(slot_mask), need_weights=False
+        )[0]
+        return keep_masked(visible + read.reshape(slots.shape), slots, slot_mask)
 
 
 class TransformerLayer(nn.Module):
@@ -46,9 +53,9 @@ class TransformerLayer(nn.Module):
     Args:
         slot_dim: D, size of a slot.
         heads: number of heads; divides D.
-        hidden_dim: of the MLP (that of a rule by default).
+        hidden_dim: hidden units of the MLP (default: those of a rule).
 
-    Shapes: slots (..., M, D) -> (..., M, D).
+    Shapes: slots (..., M, D), slot_mask (..., M) -> (..., M, D).
     """
 
     def __init__(self, slot_dim: int, *, heads: int = 4, hidden_dim: int = 128) -> None:
@@ -60,10 +67,28 @@ class TransformerLayer(nn.Module):
             slot_dim, heads, hidden_dim, dropout=0.0, norm_first=True, batch_first=True
         )
 
-    def forward(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M D"]:
-        check_slots(slots, self.slot_dim)
-        new: Tensor = self.layer(slots.reshape(-1, *slots.shape[-2:]))
-        return new.reshape(slots.shape)
+    def forward(
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        *,
+        slot_mask: Bool[Tensor, "*batch M"] | None = None,
+    ) -> Float[Tensor, "*batch M D"]:
+        visible = check_slots(slots, self.slot_dim, slot_mask)
+        flat = visible.reshape(-1, *slots.shape[-2:])
+        new: Tensor = self.layer(flat, src_key_padding_mask=_ignored(slot_mask))
+        return keep_masked(new.reshape(slots.shape), slots, slot_mask)
+
+
+def _ignored(slot_mask: Bool[Tensor, "*batch M"] | None) -> Bool[Tensor, "B M"] | None:
+    """torch's padding mask: True where a slot is not read.
+
+    Where no slot is left all are read, since a softmax over nothing is NaN, in the gradient too;
+    the result is discarded there.
+    """
+    if slot_mask is None:
+        return None
+    ignored = ~slot_mask & slot_mask.any(-1, keepdim=True)
+    return ignored.reshape(-1, slot_mask.shape[-1])
 
 
 def _check_sizes(slot_dim: int, heads: int) -> None:

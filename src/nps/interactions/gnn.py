@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nps.interactions.check import check_slots
+from nps.interactions.interaction import check_slots, keep_masked
 from nps.networks import NormalisedMLP, linear
 from nps.rules.check import require_finite, require_int, require_type
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 class GNN(nn.Module):
@@ -40,7 +40,7 @@ class GNN(nn.Module):
         action_dim: A, size of the action given to each slot; 0 without actions.
         lean: compute the outer layers on slots; False computes them on edges, as C-SWM does.
 
-    Shapes: slots (..., M, D), action (..., M, A) -> (..., M, D).
+    Shapes: slots (..., M, D), action (..., M, A), slot_mask (..., M) -> (..., M, D).
     """
 
     def __init__(
@@ -65,18 +65,29 @@ class GNN(nn.Module):
         self,
         slots: Float[Tensor, "*batch M D"],
         action: Float[Tensor, "*batch M A"] | None = None,
+        *,
+        slot_mask: Bool[Tensor, "*batch M"] | None = None,
     ) -> Float[Tensor, "*batch M D"]:
-        check_slots(slots, self.slot_dim)
-        self._check_action(action, slots)
-        messages = self._lean_messages(slots) if self.lean else self._messages(slots)
-        inputs = [slots, messages] if action is None else [slots, action, messages]
+        visible = check_slots(slots, self.slot_dim, slot_mask)
+        self._check_action(action, visible)
+        if self.lean and slot_mask is None:
+            messages = self._lean_messages(visible)
+        else:
+            messages = self._messages(visible, slot_mask)
+        inputs = [visible, messages] if action is None else [visible, action, messages]
         change: Tensor = self.node(torch.cat([x.to(messages.dtype) for x in inputs], -1))
-        return slots + change
+        return keep_masked(visible + change, slots, slot_mask)
 
-    def _messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
+    def _messages(
+        self, slots: Float[Tensor, "*batch M D"], slot_mask: Bool[Tensor, "*batch M"] | None
+    ) -> Float[Tensor, "*batch M H"]:
         pairs = torch.broadcast_tensors(slots.unsqueeze(-2), slots.unsqueeze(-3))
-        messages: Tensor = self.edge(without_diagonal(torch.cat(pairs, -1))).sum(-2)
-        return messages
+        messages: Tensor = self.edge(without_diagonal(torch.cat(pairs, -1)))
+        if slot_mask is not None:
+            m = slots.shape[-2]
+            sends = slot_mask[..., None, :, None].expand(*slot_mask.shape[:-1], m, m, 1)
+            messages = messages * without_diagonal(sends)
+        return messages.sum(-2)
 
     def _lean_messages(self, slots: Float[Tensor, "*batch M D"]) -> Float[Tensor, "*batch M H"]:
         layers: Any = self.edge  # the type of a Sequential does not say what its layers are

@@ -1,1 +1,1 @@
-"""Many trainings at once: as processes of this machine or on a cluster, and grids of them."""
+"""Many trainings in parallel, as local processes or on a cluster, and sweeps over grids."""

@@ -1,9 +1,9 @@
-"""Trainings as Ray tasks: each holds one CPU (and one GPU for cuda) and runs `nps train` there.
+"""Trainings as Ray tasks: each takes one CPU (and one GPU for cuda) and runs `nps train` there.
 
 The processes are those of `nps.jobs`, only started by a Ray worker on whichever node has room. The
-run folders must be on storage that all nodes see under the same path: a task that is begun again,
-on any node, finds its checkpoint there. Which tasks to begin again is decided by `jobs.train_all`,
-not by Ray, so that a lost worker or node is counted and told like any other death.
+run folders must be on storage that all nodes see under the same path, so that a restarted task
+finds its checkpoint on any node. `jobs.train_all`, not Ray, decides which tasks to restart, so that
+a lost worker or node is counted and reported like any other death.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from nps.errors import UserError, extra
 from nps.jobs.processes import POLL_SECONDS, End, Job, Process, Training
 
-PLACES = {"NPS_DATA", "NPS_CACHE"}
-"""Where data is: read by the trainings from their environment."""
+DATA_VARIABLES = {"NPS_DATA", "NPS_CACHE"}
+"""Environment variables that say where the data are."""
 
 
 @contextmanager
 def ray_cluster(device: str) -> Iterator[Callable[[Job], Training]]:
-    """Starts jobs on RAY_ADDRESS, or a cluster begun here by `ray start`, or one of its own."""
+    """A function that starts jobs: on RAY_ADDRESS, else a local cluster, else a new one."""
     try:
         import ray
     except ImportError:
@@ -43,7 +43,7 @@ def ray_cluster(device: str) -> Iterator[Callable[[Job], Training]]:
         gpus = int(device == "cuda")
         if ray.cluster_resources().get("GPU", 0) < gpus:
             raise UserError("--on ray --device cuda: the cluster has no GPU")
-        # Without retries of Ray's own: see above.
+        # No retries by Ray itself: see above.
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_train)
         yield lambda job: _Task(task, job)
     finally:
@@ -51,20 +51,20 @@ def ray_cluster(device: str) -> Iterator[Callable[[Job], Training]]:
 
 
 def _require_reachable(address: str) -> None:
-    """Ray itself would try for minutes, with a warning every few seconds."""
+    """Fail now; Ray itself would retry for minutes, with a warning every few seconds."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not port.isdigit():  # none given, or a word such as local
+    if not port.isdigit():  # no address, or a word such as local
         return
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
-        raise UserError(f"--on ray: nobody at RAY_ADDRESS={address} ({error})") from None
+        raise UserError(f"--on ray: cannot reach RAY_ADDRESS={address} ({error})") from None
 
 
-def _train(job: Job, places: dict[str, str]) -> End:
-    """What a Ray worker does. A cancelled task gets a KeyboardInterrupt: it saves and ends."""
-    os.environ.update(places)  # a cluster begun by others has their environment
-    # Ignored where the cluster was begun in the background of a script.
+def _train(job: Job, variables: dict[str, str]) -> End:
+    """Run in a Ray worker. A cancelled task gets a KeyboardInterrupt: it saves and ends."""
+    os.environ.update(variables)  # a cluster started by others has their environment
+    # Restored, since a cluster started in the background of a script ignores it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     process = Process(job)
     try:
@@ -82,10 +82,10 @@ class _Task:
     """A training on the cluster."""
 
     def __init__(self, task: Any, job: Job) -> None:
-        # A worker has another working folder than we do.
+        # A worker has a different working folder.
         job = dataclasses.replace(job, folder=job.folder.resolve())
         self._result = task.remote(
-            job, {name: os.environ[name] for name in PLACES & set(os.environ)}
+            job, {name: os.environ[name] for name in DATA_VARIABLES & set(os.environ)}
         )
 
     def poll(self) -> End | None:

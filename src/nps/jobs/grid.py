@@ -1,6 +1,6 @@
-"""A grid of configs: `rules=2,4 dropout=0,0.1` as the product of its fields' values.
+"""A grid of configs: `rules=2,4 dropout=0,0.1` means all combinations of these values.
 
-Every point is checked like a config from elsewhere, and has a name that is fit for a folder.
+Every point is validated like a config file, and its name can be used for a folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Grid = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Point:
-    """One config of the grid, named by what sets it apart, e.g. `rules=4,dropout=0.1`."""
+    """One config of the grid, named by its values, e.g. `rules=4,dropout=0.1`."""
 
     name: str
     values: dict[str, Any]
@@ -28,7 +28,7 @@ class Point:
 
 
 def parse_grid(cls: type[TrainConfig], texts: Sequence[str]) -> Grid:
-    """`["rules=2,4", "dropout=0,0.1"]` as fields and their values, each once."""
+    """Parse `["rules=2,4", "dropout=0,0.1"]` into fields and their values, without repeats."""
     fields = [field.name for field in dataclasses.fields(cls)]
     grid: Grid = {}
     for text in texts:
@@ -39,7 +39,7 @@ def parse_grid(cls: type[TrainConfig], texts: Sequence[str]) -> Grid:
         if name not in fields:
             raise UserError(f"--grid: unknown field {given!r}{nearest(name, fields)}")
         if name in grid:
-            raise UserError(f"--grid: {name} is there twice, expected {name}=VALUE,VALUE,…")
+            raise UserError(f"--grid: got {name} twice, expected {name}=VALUE,VALUE,…")
         try:
             read = [from_text(cls, name, value.strip()) for value in values.split(",")]
         except UserError as error:
@@ -48,8 +48,8 @@ def parse_grid(cls: type[TrainConfig], texts: Sequence[str]) -> Grid:
     return grid
 
 
-def points(config: TrainConfig, grid: Grid, alone: str) -> list[Point]:
-    """`config` with every combination of the grid's values; one point, `alone`, without any."""
+def points(config: TrainConfig, grid: Grid, default_name: str) -> list[Point]:
+    """`config` with every combination of values; an empty grid is one point, `default_name`."""
     found = []
     for combination in itertools.product(*grid.values()):
         values = dict(zip(grid, combination, strict=True))
@@ -58,5 +58,5 @@ def points(config: TrainConfig, grid: Grid, alone: str) -> list[Point]:
             changed = from_json(type(config), {**to_json(config), **values})
         except UserError as error:
             raise UserError(f"--grid {name}: {error}") from None
-        found.append(Point(name or alone, values, changed))
+        found.append(Point(name or default_name, values, changed))
     return found

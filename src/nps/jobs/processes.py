@@ -1,8 +1,8 @@
-"""Many runs at once: each training is its own process, at most `workers` at a time.
+"""Many runs in parallel: each training is a process of its own, at most `workers` at a time.
 
-A separate process a run keeps runs independent: one that dies takes no other along and goes on
-from its checkpoint, and each can be repeated alone by its own command. Where the processes run is
-a function from a job to a `Training`: `Process` here, or a task on a cluster (`nps.jobs.cluster`).
+A process per run keeps runs independent: one that dies affects no other and restarts from its
+checkpoint, and each can be repeated by its own command. Where the processes run is decided by a
+function from a job to a `Training`: `Process` here, or a task on a cluster (`nps.jobs.cluster`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Job:
     """One `nps train` command: one run, or with `seeds` above 1 a stack of them."""
 
     folder: Path
-    """The run's, or that of the seeds' runs."""
+    """Run folder, or with several seeds the folder of their runs."""
     arguments: tuple[str, ...]
     epochs: int
     seeds: int = 1
 
     @property
     def log(self) -> Path:
-        """A metric log that tells how far it is."""
+        """The metric log that shows its progress."""
         return (self.folder if self.seeds == 1 else self.folder / "seed-0") / "metrics.jsonl"
 
     @property
@@ -60,16 +60,16 @@ def job_of(
     device: str = "cpu",
     precision: str = "float32",
 ) -> Job:
-    """The command that trains a preset with a config of its own, one seed or a stack."""
-    usual, wanted = to_json(experiment.presets[preset].config), to_json(config)
-    flags = [flag(name, value) for name, value in wanted.items() if value != usual[name]]
+    """The command that trains a preset with changed settings, one seed or a stack."""
+    defaults, wanted = to_json(experiment.presets[preset].config), to_json(config)
+    flags = [flag(name, value) for name, value in wanted.items() if value != defaults[name]]
     how = [] if precision == "float32" else [f"--precision={precision}"]
     arguments = (preset, *flags, f"--seed={seed}", f"--device={device}", *how)
     return Job(folder, arguments, config.epochs, seeds)
 
 
 def default_workers(device: str) -> int:
-    """One training a core, or one a GPU."""
+    """One training per core, or per GPU."""
     import torch
 
     return max(1, torch.cuda.device_count()) if device == "cuda" else os.cpu_count() or 1
@@ -77,26 +77,26 @@ def default_workers(device: str) -> int:
 
 @dataclass(frozen=True)
 class End:
-    """How a training ended: its exit code, negative for a signal, and its last words."""
+    """How a training ended: its exit code, negative for a signal, and its last message."""
 
     code: int
-    words: str
+    message: str
 
     @property
     def died(self) -> bool:
-        """Ended by something else than itself: `nps train` exits with 0, 1 or 2 of its own."""
+        """True if something else ended it: on its own, `nps train` exits with 0, 1 or 2."""
         return self.code not in (0, 1, 2)
 
 
 class Training(Protocol):
-    """A job under way."""
+    """A running job."""
 
     def poll(self) -> End | None:
-        """How it ended, or None while it goes on."""
+        """How it ended, or None while it runs."""
         ...
 
     def stop(self) -> None:
-        """Ask it to save and end; `poll` tells when it has."""
+        """Ask it to save and exit; `poll` shows when it has."""
         ...
 
 
@@ -104,13 +104,13 @@ class Process:
     """A training as a child process on this machine."""
 
     def __init__(self, job: Job) -> None:
-        command = [sys.executable, "-m", "nps.jobs.worker", *job.command]
-        # A file, since a pipe that nobody reads fills up; it lives as long as this object.
+        command = [sys.executable, "-m", "nps.worker", *job.command]
+        # A file, since an unread pipe would fill up; it lives as long as this object.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},  # the workers share the cores already
-            stdin=subprocess.PIPE,  # held open, never written: see nps.jobs.worker
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # the workers already share the cores
+            stdin=subprocess.PIPE,  # held open, never written: see nps.worker
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
             # Signals reach the children once, through us, not also from the terminal.
@@ -123,11 +123,11 @@ class Process:
             return None
         if code < 0 or code > 128:  # 128 + the signal where it was caught
             signum = -code if code < 0 else code - 128
-            return End(code, f"its process was ended by signal {signum}")
+            return End(code, f"its process was killed by signal {signum}")
         self._errors.seek(0)
         lines = self._errors.read().strip().splitlines()
-        words = lines[-1].removeprefix("nps: error: ") if lines else f"exit code {code}"
-        return End(code, words)
+        message = lines[-1].removeprefix("nps: error: ") if lines else f"exit code {code}"
+        return End(code, message)
 
     def stop(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -135,7 +135,7 @@ class Process:
 
 
 def run_jobs(jobs: Sequence[Job], workers: int) -> None:
-    """Train all; raises after the others are done if one failed, or when interrupted."""
+    """Train all; if one fails, raises after the others are done."""
     failed = [f"{job.folder}: {why}" for job, why in train_all(jobs, workers).items()]
     if failed:
         raise RunFailed(f"{len(failed)} of {len(jobs)} runs failed; the first: {failed[0]}")
@@ -148,9 +148,9 @@ def train_all(
     retries: int = 0,
     report: Callable[[str], None] = print,
 ) -> dict[Job, str]:
-    """Train all and return the reasons of those that failed; raises only when interrupted.
+    """Train all; returns why jobs failed, for those that did. Raises only when interrupted.
 
-    A training that dies is begun again, up to `retries` times: it goes on from its checkpoint.
+    A training that dies is restarted from its checkpoint, up to `retries` times.
     """
     waiting, failed = list(jobs), dict[Job, str]()
     running: dict[Job, Training] = {}
@@ -160,7 +160,7 @@ def train_all(
         while waiting or running:
             if signals.received is not None:
                 _stop(list(running.values()))
-                raise Interrupted(signals.received, f"with {len(waiting)} runs not begun")
+                raise Interrupted(signals.received, f"with {len(waiting)} runs not started")
             while waiting and len(running) < workers:
                 job = waiting.pop(0)
                 running[job] = start(job)
@@ -170,13 +170,13 @@ def train_all(
                     continue
                 del running[job]
                 if end.died and left[job] > 0:
-                    report(f"{job.folder}: {end.words}; going on from its last checkpoint")
+                    report(f"{job.folder}: {end.message}; restarting from its last checkpoint")
                     left[job] -= 1
-                    waiting.append(job)  # last: where memory ran out, it may be free by then
+                    waiting.append(job)  # last: if memory ran out, it may be free by then
                     continue
                 done += job.epochs
                 if end.code != 0:
-                    failed[job] = end.words
+                    failed[job] = end.message
             line.update(done + sum(_epoch(job) for job in running))
     return failed
 

@@ -1,11 +1,11 @@
-"""A sweep: every point of a grid of configs, trained with several seeds, tested, in one table.
+"""A sweep: every point of a grid of configs, trained with several seeds and tested, in one table.
 
     OUT/sweep.json                   preset, grid, seeds and the config that all points share
-    OUT/rules=4,dropout=0.1/seed-0/  a run folder each
-    OUT/table.md  OUT/table.json     a row a point: median and range over seeds
+    OUT/rules=4,dropout=0.1/seed-0/  one run folder per point and seed
+    OUT/table.md  OUT/table.json     one row per point: median and range over seeds
 
-The folders are the state: what is complete is skipped, what is not goes on, a larger grid or more
-seeds extend. Nothing starts before every point is known to be a config that can be.
+The folders are the state: complete runs are skipped, others resume, and a larger grid or more seeds
+extend the sweep. Nothing starts before the config of every point has been validated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Member:
         return self.run.complete(self.identity)
 
     def tested(self) -> bool:
-        """Has its best model been tested since it was trained?"""
+        """True if its best model was tested after its last checkpoint."""
         path = self.run.folder / "test.json"
         if not path.exists() or read_json(path).get("which") != "best":
             return False
@@ -56,12 +56,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep is, apart from where and how it is run."""
+    """What to train, apart from where and execution."""
 
     experiment: Experiment
     preset: str
     config: TrainConfig
-    """What all points share: the preset's config with the flags given."""
+    """The config that all points share: the preset with the given flags."""
     grid: Grid
     seeds: int
     out: Path
@@ -70,11 +70,11 @@ class Sweep:
         preset = to_json(self.experiment.presets[self.preset].config)
         for name, value in to_json(self.config).items():
             if name in self.grid and value != preset[name]:
-                raise UserError(f"{name}: given as a flag and in --grid, expected one of the two")
+                raise UserError(f"{name}: got a flag and --grid values, expected one of the two")
         return points(self.config, self.grid, self.preset)
 
     def members(self) -> list[Member]:
-        """Seed by seed, so that every point has its first result early."""
+        """All runs, seed by seed, so that every point has its first result early."""
         return [
             Member(
                 point,
@@ -86,7 +86,7 @@ class Sweep:
         ]
 
     def jobs(self, todo: Sequence[Member], device: str) -> list[Job]:
-        """One command a run; on a GPU one a point, whose seeds train as a stack."""
+        """One command per run; on a GPU one per point, whose seeds train as a stack."""
 
         def job(member: Member, folder: Path, *, seed: int = 0, seeds: int = 1) -> Job:
             where: dict[str, Any] = {"device": device, "seed": seed, "seeds": seeds}
@@ -98,7 +98,7 @@ class Sweep:
         return [job(one, self.out / name, seeds=self.seeds) for name, one in points.items()]
 
     def claim(self, members: Sequence[Member]) -> None:
-        """Write sweep.json, unless the folder holds a sweep or runs of other configs."""
+        """Write sweep.json; refuse a folder that holds a sweep or runs with other configs."""
         path = self.out / "sweep.json"
         if path.exists():
             saved = read_json(path)
@@ -115,70 +115,73 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class How:
+class Execution:
     """How to run a sweep: nothing here changes a result."""
 
     on: str = "local"
-    """Processes on this machine (local), or tasks on a Ray cluster (ray)."""
+    """Processes on this machine ("local"), or tasks on a Ray cluster ("ray")."""
     workers: int = 0
-    """Runs at the same time; 0 for one a core, or what the cluster has room for."""
+    """Runs in parallel; 0 means one per core, or as many as the cluster has room for."""
     retries: int = 2
-    """How often a training that dies is begun again."""
+    """How often a training that dies is restarted."""
     device: str = "cpu"
 
 
 @dataclass(frozen=True)
 class Outcome:
     table: Table
-    """The main metrics; table.md has all."""
+    """Of the main metrics; table.md has all."""
     failed: dict[Path, str]
     """Folder -> why its run failed."""
 
 
-def run_sweep(sweep: Sweep, how: How, report: Callable[[str], None]) -> Outcome:
-    """Train what is not complete, test what is not tested, write table.md and table.json."""
+def run_sweep(sweep: Sweep, execution: Execution, report: Callable[[str], None]) -> Outcome:
+    """Train and test what is missing, then write table.md and table.json."""
     members = sweep.members()
     with Run(sweep.out).writing():
         sweep.claim(members)
         todo = [member for member in members if not member.complete()]
         complete = len(members) - len(todo)
         report(f"{len(members)} runs in {sweep.out}: {complete} complete, {len(todo)} to train")
-        reasons = _train(sweep.jobs(todo, how.device), how, report)
+        failures = _train(sweep.jobs(todo, execution.device), execution, report)
         failed = {
-            member.run.folder: reasons.get(member.run.folder) or reasons[member.run.folder.parent]
+            member.run.folder: failures.get(member.run.folder) or failures[member.run.folder.parent]
             for member in todo
-            if reasons and not member.complete()
+            if failures and not member.complete()
         }
         failed |= _test([member for member in members if member.run.folder not in failed])
         results: dict[str, list[Result]] = {point.name: [] for point in sweep.points()}
         for member in members:
             if member.run.folder not in failed:
                 results[member.point.name].append(read_run(member.run.folder))
-        what = sweep.points(), results, sweep.seeds
-        every = sweep_table.table(*what)
+        full_table = sweep_table.table(sweep.points(), results, sweep.seeds)
         record = sweep_table.record(sweep.points(), results)
         with told_in_one_line(f"cannot write {sweep.out / 'table.md'}"):
-            replace_file(sweep.out / "table.md", (markdown(every) + "\n").encode())
-            told = {str(path.relative_to(sweep.out)): why for path, why in failed.items()}
-            write_json(sweep.out / "table.json", {"points": record, "failed": told})
-    return Outcome(sweep_table.table(*what, sweep.experiment.main), failed)
+            replace_file(sweep.out / "table.md", (markdown(full_table) + "\n").encode())
+            reasons = {str(path.relative_to(sweep.out)): why for path, why in failed.items()}
+            write_json(sweep.out / "table.json", {"points": record, "failed": reasons})
+    main = sweep.experiment.main_metrics
+    return Outcome(sweep_table.table(sweep.points(), results, sweep.seeds, main), failed)
 
 
-def _train(jobs: Sequence[Job], how: How, report: Callable[[str], None]) -> dict[Path, str]:
+def _train(
+    jobs: Sequence[Job], execution: Execution, report: Callable[[str], None]
+) -> dict[Path, str]:
     if not jobs:
         return {}
-    if how.on == "ray":
-        with ray_cluster(how.device) as start:
-            failed = train_all(jobs, how.workers or len(jobs), start, how.retries, report)
+    retries = execution.retries
+    if execution.on == "ray":
+        workers = execution.workers or len(jobs)
+        with ray_cluster(execution.device) as start:
+            failed = train_all(jobs, workers, start, retries, report)
     else:
-        failed = train_all(
-            jobs, how.workers or default_workers(how.device), Process, how.retries, report
-        )
+        workers = execution.workers or default_workers(execution.device)
+        failed = train_all(jobs, workers, Process, retries, report)
     return {job.folder: why for job, why in failed.items()}
 
 
 def _test(members: Sequence[Member]) -> dict[Path, str]:
-    """Test the best model of each run; returns why each that failed did."""
+    """Test the best model of each run; returns why tests failed, for those that did."""
     failed = {}
     with Signals() as signals, ProgressLine("testing", len(members), 0, "runs") as line:
         for number, member in enumerate(members):

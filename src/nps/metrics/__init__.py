@@ -1,1 +1,1 @@
-"""Numbers that judge a model, each tested against a second implementation."""
+"""Metrics of models, each tested against a second implementation."""

@@ -1,13 +1,13 @@
-"""Is the prediction the right one among others? H@1 and MRR as in C-SWM (paper, section 4.3).
+"""H@1 and MRR as in C-SWM (paper, section 4.3): the rank of a prediction among others.
 
-True state i asks all predictions of the set, `dist[i, j] = |true_i - predicted_j|^2` over slots in
-their order; the rank of prediction i is 1 if none is nearer. What is wrong with that, and therefore
-what stands beside it (`report`):
+Each true state i is compared with all predictions j of the set, `dist[i, j] = |true_i -
+predicted_j|^2` over the slots in order; the rank of prediction i is 1 if no other is nearer. That
+metric has weaknesses, so `report` adds:
 
 - ties count as hits: an encoder that maps everything to one point has H@1 = 100 %. Hence `strict`;
-- other episodes differ in what never changes (colours, shapes), so that a model of no motion at all
-  wins. Hence the identity transition on the same latents, and ranks within the episode;
-- equal states are taken for mistakes, or for ties. Hence ranks that know equal states;
+- episodes differ in what never changes (colours, shapes), so a model in which nothing moves wins.
+  Hence the identity transition on the same slots, and ranks within the episode;
+- equal states count as mistakes, or as ties. Hence ranks that know which states are equal;
 - rare events hardly count, and the number of candidates matters. Hence `nearest_outcome`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Shaped
 
 LARGE = 1e15
-"""Squares of larger numbers may not fit into float32, and infinite distances would all tie."""
+"""Squares of larger values may overflow float32, and infinite distances would all tie."""
 
 
 class Ranks(NamedTuple):
@@ -37,7 +37,7 @@ class Ranks(NamedTuple):
 
 class Score(NamedTuple):
     hits: float
-    """H@1, the share of rank 1."""
+    """H@1, the fraction with rank 1."""
     mrr: float
     """The mean of 1/rank."""
 
@@ -52,16 +52,16 @@ def ranks(
 ) -> Ranks:
     """Rank each prediction among all predictions of the set, by the distance to its true state.
 
-    Distances are sums of squared differences, one coordinate after the other: equal states tie to
-    the bit, on every device and for every `chunk`.
+    Distances are summed one coordinate after the other, so that equal states tie exactly, on every
+    device and for every `chunk`.
 
     Args:
-        predicted: slots (E, K, D), or any other shape behind E.
-        true: the encodings of what came, in the same shape.
-        state: what the world was in truth (positions, or the observation itself), if known: then
-            predictions of an equal state are right too (the de-duplicated ranks of Biza et al.).
-        chunk: how many distances are held at a time, some 12 bytes each. By default 2^15 on a CPU,
-            which a core's cache holds, else 2^22, which keep a GPU busy.
+        predicted: slots (E, M, D), or any other shape after E.
+        true: the encodings of the true states, in the same shape.
+        state: the true states themselves (positions, or observations), if known: then predictions
+            of an equal state are right too (the de-duplicated ranks of Biza et al.).
+        chunk: number of distances held at a time, about 12 bytes each. Default: 2^15 on a CPU,
+            which fits a core's cache, else 2^22, which keeps a GPU busy.
     """
     _require_same_shape(predicted, true)
     if chunk is None:
@@ -91,14 +91,14 @@ def ranks_among(
 ) -> Ranks:
     """Rank the right candidate of each prediction among its own candidates.
 
-    With the states of the same episode, the first one included, for candidates, this is ranking
+    If the candidates are the states of the same episode, including the first one, this is ranking
     within the episode: colours do not help, and "nothing moves" is a miss.
 
     Args:
         predicted: as for `ranks`.
         candidates: C states for each prediction.
-        right: which of them came.
-        state: what each candidate is in truth; those equal to the right one are right too.
+        right: index of the true one.
+        state: the true state of each candidate; those equal to the right one are right too.
     """
     if candidates.shape[:1] + candidates.shape[2:] != predicted.shape or candidates.dim() < 2:
         raise ValueError(
@@ -122,9 +122,9 @@ def nearest_outcome(
     *,
     state: Shaped[Tensor, "E A ..."],
 ) -> Bool[Tensor, "E"]:
-    """The all-actions test: is the prediction nearest to what its action does, of all A actions?
+    """The all-actions test: True if the prediction is nearest to the outcome of its own action.
 
-    Actions that end in an equal state are the same outcome; a tie between different ones is a miss.
+    Actions with equal results have the same outcome; a tie between different outcomes is a miss.
     """
     return ranks_among(predicted, outcomes, right, state=state).strict == 1
 
@@ -133,12 +133,12 @@ def nearest_outcome(
 def nearest(
     predicted: Float[Tensor, "E ..."], pool: Float[Tensor, "P ..."], *, chunk: int = 2**22
 ) -> Int[Tensor, "E"]:
-    """Which of the pool is nearest to each prediction; the first of several.
+    """The index of the nearest state of the pool to each prediction; the first if several tie.
 
     Args:
-        predicted: slots (E, K, D), or any other shape behind E.
+        predicted: slots (E, M, D), or any other shape after E.
         pool: P states in the same shape.
-        chunk: how many distances are held at a time.
+        chunk: number of distances held at a time.
     """
     if predicted.shape[1:] != pool.shape[1:]:
         raise ValueError(
@@ -155,7 +155,7 @@ def nearest(
 def share_by_kind(
     hit: Bool[Tensor, "E"], kind: Int[Tensor, "E"], names: Sequence[str]
 ) -> dict[str, float]:
-    """The share of hits of each kind (free move, push, no-op); absent kinds are left out."""
+    """The fraction of hits of each kind (free move, push, no-op), for the kinds that occur."""
     if hit.shape != kind.shape:
         raise ValueError(
             f"kind: got shape {tuple(kind.shape)}, expected that of hit, {tuple(hit.shape)}"
@@ -177,26 +177,26 @@ def report(
     state: Shaped[Tensor, "E S ..."] | None = None,
     chunk: int | None = None,
 ) -> dict[int, dict[str, float]]:
-    """Every number that belongs together, by number of steps.
+    """The ranking metrics and their baseline, by number of steps.
 
     `h1` and `mrr` are C-SWM's; `_strict` counts ties as misses; `_episode` ranks among the S states
-    of the episode; `_distinct` (if `state` is given) knows equal states. `identity_` before any of
-    them is the floor: the same for a model that predicts the first state for ever.
+    of the episode; `_distinct` (if `state` is given) accepts equal states. With the prefix
+    `identity_` they are those of a baseline that always predicts the first state.
 
     Args:
         rollout: predictions after 1, ..., T steps from the first state.
         states: the encodings of the observations 0, ..., T (or more) of the episode.
-        steps: after how many steps to look.
-        state: what the world was in truth, as for `ranks`.
+        steps: numbers of steps after which to rank.
+        state: the true states, as for `ranks`.
         chunk: as for `ranks`.
     """
     last = min(rollout.shape[1], states.shape[1] - 1)
     if not all(1 <= step <= last for step in steps):
         raise ValueError(f"steps: got {tuple(steps)}, expected numbers from 1 to {last}")
-    numbers: dict[int, dict[str, float]] = {}
+    metrics: dict[int, dict[str, float]] = {}
     for step in steps:
         true, equal = states[:, step], None if state is None else state[:, step]
-        numbers[step] = {}
+        metrics[step] = {}
         for who, predicted in {"": rollout[:, step - 1], "identity_": states[:, 0]}.items():
             found = {
                 "": ranks(predicted, true, chunk=chunk),
@@ -207,9 +207,9 @@ def report(
             for among, both in found.items():
                 for ties, each in {"": both.lenient, "_strict": both.strict}.items():
                     score = hits_and_mrr(each)
-                    numbers[step][f"{who}h1{among}{ties}"] = score.hits
-                    numbers[step][f"{who}mrr{among}{ties}"] = score.mrr
-    return numbers
+                    metrics[step][f"{who}h1{among}{ties}"] = score.hits
+                    metrics[step][f"{who}mrr{among}{ties}"] = score.mrr
+    return metrics
 
 
 def _rank(distances: Float[Tensor, "E C"], same: Bool[Tensor, "E C"]) -> Ranks:
@@ -223,7 +223,7 @@ def _rank(distances: Float[Tensor, "E C"], same: Bool[Tensor, "E C"]) -> Ranks:
 def _distances(left: Float[Tensor, "D ..."], right: Float[Tensor, "D ..."]) -> Float[Tensor, "..."]:
     """Squared distances, summed over the first dimension one by one.
 
-    `sum` may add in another order at another place, and x^2 + y^2 - 2xy rounds: both break ties.
+    `sum` may add in different orders, and x^2 + y^2 - 2xy rounds: both would break ties.
     """
     total = (left[0] - right[0]).square_()
     for one, other in zip(left[1:], right[1:], strict=True):
@@ -234,11 +234,11 @@ def _distances(left: Float[Tensor, "D ..."], right: Float[Tensor, "D ..."]) -> F
 def _coordinates(
     name: str, states: Float[Tensor, "E ..."], leading: int = 1
 ) -> Float[Tensor, "D ..."]:
-    """Coordinates before the leading dimensions, each contiguous; NaN and infinity are refused."""
+    """Move the coordinates to the front, each contiguous; refuses NaN and infinity."""
     if not states.is_floating_point() or states.numel() == 0:
         got = f"{states.dtype} of shape {tuple(states.shape)}"
         raise ValueError(f"{name}: got {got}, expected a floating point tensor that is not empty")
-    largest = float(states.abs().max())  # NaN, if one is there
+    largest = float(states.abs().max())  # NaN if there is one
     if not largest < torch.inf:
         where = tuple(torch.nonzero(~states.isfinite())[0].tolist())
         value = float(states[where])
@@ -257,7 +257,7 @@ def _require_same_shape(predicted: Tensor, true: Tensor) -> None:
 
 
 def _kinds(state: Shaped[Tensor, "E ..."], count: int) -> Int[Tensor, "E"]:
-    """A number for each state, equal for equal states."""
+    """A number for each state, equal exactly for equal states."""
     if len(state) != count:
         raise ValueError(f"state: got shape {tuple(state.shape)}, expected ({count}, ...)")
     kinds: Tensor

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 def usage_table(
     operation: Int[Tensor, "E"], rule: Int[Tensor, "E"], operations: int, rules: int
 ) -> Int[ndarray, "O N"]:
-    """How often each rule was used for each operation; rule -1 (none fired) counts nowhere."""
+    """How often each rule was used for each operation; -1 (no rule fired) is not counted."""
     fired = rule >= 0
     cells = (operation[fired] * rules + rule[fired]).cpu().numpy()
     return np.bincount(cells, minlength=operations * rules).reshape(operations, rules)
 
 
 def assignment(table: Int[ndarray, "O N"]) -> dict[int, int]:
-    """The one-to-one assignment operation -> rule that explains most uses."""
+    """The one-to-one assignment operation -> rule that explains the most uses."""
     operations, rules = linear_sum_assignment(table, maximize=True)
     return {int(o): int(r) for o, r in zip(operations, rules, strict=True)}
 
 
 def segregation(table: Int[ndarray, "O N"]) -> float:
-    """Share of uses explained by the best one-to-one assignment; 1 is perfect."""
+    """Fraction of uses explained by the best one-to-one assignment; 1 is perfect."""
     total = int(table.sum())
     if total == 0:
         return 0.0
@@ -42,7 +42,7 @@ def segregation(table: Int[ndarray, "O N"]) -> float:
 def normalised_mutual_information(table: Int[ndarray, "O N"]) -> float:
     """Mutual information of operation and rule over the mean of their entropies; 0 to 1.
 
-    Unlike segregation it does not punish two rules that share one operation cleanly.
+    Unlike segregation, it does not penalise two rules that cleanly share one operation.
     """
     total = float(table.sum())
     if total == 0:

@@ -1,4 +1,4 @@
-"""The compositions of the paper."""
+"""The paper's models: encoder, interaction and decoder put together."""
 
 from nps.models.arithmetic import CoordinateArithmetic
 from nps.models.digits import DigitTransformation

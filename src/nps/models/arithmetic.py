@@ -1,7 +1,7 @@
-"""Coordinate arithmetic: points are slots, selection sees before and after, rules only before.
+"""Coordinate arithmetic: points are slots; selection sees input and output, rules only the input.
 
-Appendix "Coordinate Arithmetic Task": slots (x, y, x̂, ŷ) are used in steps 2 and 3; the rule's MLP
-gets the input coordinates alone, so the answer cannot be copied.
+Appendix "Coordinate Arithmetic Task": steps 2 and 3 use slots (x, y, x̂, ŷ), while the rule's MLP
+gets only the input coordinates, so that it cannot copy the answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CoordinateArithmetic(nn.Module):
         noise: Tensor | torch.Generator | None = None,
         return_trace: bool = False,
     ) -> Float[Tensor, "B M 2"] | tuple[Float[Tensor, "B M 2"], Trace]:
-        """Predicted points after the operation, and on request what fired."""
+        """The predicted points after the operation; with `return_trace` also the trace."""
         demonstration = torch.cat([before, after], -1)
         result: Tensor | tuple[Tensor, Trace] = self.layer(
             before, selection=demonstration, noise=noise, return_trace=return_trace

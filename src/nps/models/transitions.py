@@ -1,6 +1,6 @@
-"""What takes the slots of one moment to the next, given an action for each slot.
+"""Transitions: from the slots at one time and an action for each slot to the slots at the next.
 
-NPS, and what the paper and C-SWM compare it with, behind one call: `transition(slots, action)`. NPS
+NPS, and what the paper and C-SWM compare it with, share one call: `transition(slots, action)`. NPS
 reads slot and action as one vector (appendix, "Physics Environment": the action is concatenated to
 every slot); the GNN gives the action to its node network, after the messages.
 """
@@ -30,13 +30,13 @@ Selection = Literal["linear", "mlp", "per-slot"]
 
 
 class Transition(nn.Module, ABC):
-    """Slots (..., M, D) and actions (..., M, A) to the slots of the next moment.
+    """Slots (..., M, D) and actions (..., M, A) -> the next slots (..., M, D).
 
-    Noise is of training alone; in evaluation it is not looked at.
+    Noise is for training only and ignored in evaluation mode.
     """
 
     def noise_size(self, slots: int) -> int:
-        """Uniform numbers that a training call uses for each example."""
+        """Uniform random numbers per example that a call in training needs."""
         return 0
 
     @abstractmethod
@@ -51,15 +51,15 @@ class Transition(nn.Module, ABC):
 class RuleTransition(Transition):
     """A rule layer over [slot, action].
 
-    A rule's action reads, and may change, the whole vector; what it made of the action is seen by
-    later stages and then left out. With `selection="per-slot"` rules and contexts are chosen by
-    features for which each slot position has a matrix of its own, as in the authors' programs:
-    position then tells slots apart, and the choice is no longer equivariant to their order.
+    A rule reads, and may change, the whole vector; its changes of the action part are visible to
+    later stages and then dropped. With `selection="per-slot"`, rules and contexts are selected from
+    features computed with a separate matrix for each slot position, as in the authors' programs:
+    slots then differ by position, and the selection is no longer equivariant to their order.
 
     Args:
         layer: `SequentialNPS` or `ParallelNPS` of size D + A.
         slot_dim: D.
-        features: from the vectors to what selection sees, if not the vectors themselves.
+        features: maps the vectors to what selection sees; None: the vectors themselves.
     """
 
     def __init__(self, layer: RuleLayer, slot_dim: int, features: nn.Module | None = None) -> None:
@@ -88,7 +88,7 @@ class RuleTransition(Transition):
         action: Float[Tensor, "*batch M A"],
         noise: Float[Tensor, "*batch noise"] | None = None,
     ) -> tuple[Float[Tensor, "*batch M D"], Trace]:
-        """The new slots, and which rules changed them with which contexts."""
+        """The new slots, and the trace of the rules that changed them."""
         new, trace = self.layer(
             torch.cat([slots, action], -1),
             selection=self.features,
@@ -105,7 +105,7 @@ class RuleTransition(Transition):
 
 
 class PerSlot(nn.Module):
-    """A matrix for each slot position.
+    """A separate matrix for each slot position.
 
     Shapes: (..., M, size_in) -> (..., M, size_out).
     """
@@ -119,7 +119,7 @@ class PerSlot(nn.Module):
 
 
 class Leading(nn.Module):
-    """The first numbers of each slot's vector.
+    """The first entries of each slot's vector.
 
     Shapes: (..., M, F) -> (..., M, size).
     """
@@ -133,7 +133,7 @@ class Leading(nn.Module):
 
 
 class GNNTransition(Transition):
-    """C-SWM's."""
+    """C-SWM's transition."""
 
     def __init__(self, slot_dim: int, action_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class GNNTransition(Transition):
 
 
 class AttentionTransition(Transition):
-    """One transformer layer between two linear maps; its result is added to the slots."""
+    """A transformer layer between two linear maps, whose result is added to the slots."""
 
     def __init__(self, slot_dim: int, action_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class AttentionTransition(Transition):
 
 
 class MLPTransition(Transition):
-    """Every slot by itself: C-SWM "without latent GNN", its node network without messages."""
+    """Each slot on its own: C-SWM "without latent GNN", its node network without messages."""
 
     def __init__(self, slot_dim: int, action_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class MLPTransition(Transition):
 
 
 class Identity(Transition):
-    """Nothing ever moves: the floor."""
+    """Nothing ever moves: the baseline that every model must beat."""
 
     def forward(self, slots: Tensor, action: Tensor, noise: Tensor | None = None) -> Tensor:
         return slots
@@ -190,7 +190,7 @@ def make_transition(
     action_dim: int,
     *,
     slots: int,
-    numbers: int = 0,
+    index_dim: int = 0,
     hidden_dim: int = 512,
     rules: int = 1,
     stages: int = 1,
@@ -208,21 +208,21 @@ def make_transition(
     """Build any of the transitions.
 
     Args:
-        kind: sequential or parallel NPS, or what it is compared with.
+        kind: sequential or parallel NPS, or a baseline.
         slot_dim: D.
-        action_dim: A, size of the action that each slot is given.
-        slots: M; for selection "per-slot" alone.
-        numbers: how many of A, the last ones, tell a slot its number: rules see them, selection
-            does not, so that what it learns of one slot holds for all.
-        hidden_dim: width of the dense ones.
+        action_dim: A, size of the action of each slot.
+        slots: M; only used by selection "per-slot".
+        index_dim: how many entries of A, the last ones, are the slot's index. Rules see them,
+            selection does not, so that what it learns for one slot holds for all.
+        hidden_dim: width of the baselines.
         rules, stages, rule_dim, key_dim: N, K and sizes of the rule layers.
-        rule_hidden_dim, rule_layers: hidden units of a rule's MLP, and hidden layers of them.
-        selection: how rule layers see the slots: "linear" is the paper's; with one rule and an
+        rule_hidden_dim, rule_layers: units and number of the hidden layers of a rule's MLP.
+        selection: how selection sees the slots: "linear" is the paper's; with one rule and an
             action copied to every slot it cannot see the action, "mlp" and "per-slot" can.
-        temperature: of the softmax that gives the choices their gradient.
-        self_context: may a slot be its own context?
+        temperature: of the straight-through softmax.
+        self_context: whether a slot may be its own context.
         context_gradient, context_dropout: how contexts are learned, see `SequentialNPS`.
-        null_handicap: taken off the null rule's bids in parallel NPS.
+        null_handicap: subtracted from the null rule's scores in parallel NPS.
     """
     require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
     require_choice("selection", selection, get_args(Selection))
@@ -237,8 +237,8 @@ def make_transition(
     if selection == "per-slot":
         seen = 3 * key_dim  # wide enough for W^q and both matrices of binding to differ
         features = PerSlot(slots, size, seen)
-    elif numbers:
-        seen = size - numbers
+    elif index_dim:
+        seen = size - index_dim
         features = Leading(seen)
     parallel = partial(ParallelNPS, null_handicap=null_handicap)
     layer = (SequentialNPS if kind == "snps" else parallel)(

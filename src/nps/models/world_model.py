@@ -1,7 +1,7 @@
-"""A world model in the space of slots (section 4.3): encode once, then act without looking.
+"""A world model in the space of slots (section 4.3): encode once, then predict from predictions.
 
-C-SWM's composition (Kipf et al. 2020): an encoder from images to slots and a transition that gives
-the change of each slot for an action. Nothing is decoded; `contrastive.py` has its loss.
+C-SWM's model (Kipf et al. 2020): an encoder from images to slots, and a transition that changes the
+slots for an action. It has no decoder; `contrastive.py` has its loss.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 ActionEncoding = Literal["copied", "factored", "numbered"]
 FARTHEST = 1e12
-"""Rolled-out numbers stay below it: a model that is right for one step can grow over many."""
+"""Roll-outs are clamped to it: a model that is right for one step may diverge over many."""
 
 
 class Actions(nn.Module):
-    """The number of an action as a vector for each slot.
+    """Discrete actions as one vector per slot.
 
-    `"copied"`: every slot is told the action, one-hot (the paper; C-SWM on Atari). `"factored"`:
-    an action is object * directions + direction, and only the slot of that number is told the
-    direction, the others get zeros (C-SWM on blocks): slot m must become object m. `"numbered"`:
-    factored, and behind it the slot's own number, one-hot, always: all slots are encoded alike, so
-    that two of them may look the same though one is the heavier block.
+    `"copied"`: every slot gets the action, one-hot (the paper; C-SWM on Atari). `"factored"`: an
+    action is object * directions + direction; the slot with that object's index gets the direction,
+    one-hot, and the others get zeros (C-SWM on blocks), so slot m must represent object m.
+    `"numbered"`: factored, followed by the slot's own index, one-hot. Slots share one encoder, so
+    two of them may look the same although one shows the heavier block.
 
-    Shapes: (...,) -> (..., M, A), where A is `dim`, the last `numbers` of it the slot's number.
+    Shapes: (...,) -> (..., M, A), where A is `dim`; the last `index_dim` entries are the index.
     """
 
     def __init__(self, count: int, slots: int, encoding: ActionEncoding) -> None:
@@ -44,23 +44,23 @@ class Actions(nn.Module):
         if encoding != "copied" and count % slots:
             raise ValueError(f"count: got {count} actions, expected as many for each of {slots}")
         self.count, self.slots, self.encoding = count, slots, encoding
-        self.numbers = slots if encoding == "numbered" else 0
-        self.dim = count if encoding == "copied" else count // slots + self.numbers
+        self.index_dim = slots if encoding == "numbered" else 0
+        self.dim = count if encoding == "copied" else count // slots + self.index_dim
 
     def forward(self, action: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch M A"]:
         every = torch.arange(self.count, device=action.device)
-        told = (action.unsqueeze(-1) == every).float()
+        chosen = (action.unsqueeze(-1) == every).float()
         if self.encoding == "copied":
-            return told.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
-        own = told.view(*action.shape, self.slots, -1)
+            return chosen.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
+        own = chosen.view(*action.shape, self.slots, -1)
         if self.encoding == "factored":
             return own
-        number = torch.eye(self.slots, device=action.device)
-        return torch.cat([own, number.expand(*action.shape, -1, -1)], -1)
+        index = torch.eye(self.slots, device=action.device)
+        return torch.cat([own, index.expand(*action.shape, -1, -1)], -1)
 
 
 class ContinuousActions(nn.Module):
-    """A vector that every slot is told as it is.
+    """Continuous actions: every slot gets the same vector.
 
     Shapes: (..., A) -> (..., M, A), where A is `dim`.
     """
@@ -69,7 +69,7 @@ class ContinuousActions(nn.Module):
         super().__init__()
         require_int("dim", dim, at_least=1)
         require_int("slots", slots, at_least=1)
-        self.dim, self.slots, self.numbers = dim, slots, 0
+        self.dim, self.slots, self.index_dim = dim, slots, 0
 
     def forward(self, action: Float[Tensor, "*batch A"]) -> Float[Tensor, "*batch M A"]:
         return action.unsqueeze(-2).expand(*action.shape[:-1], self.slots, self.dim)
@@ -79,14 +79,14 @@ AnyActions = Actions | ContinuousActions
 
 
 class WorldModel(nn.Module):
-    """Encoder and transition.
+    """An encoder and a transition.
 
-    Slots are float32 at least, under autocast too: energies are small differences between them.
+    Slots have at least float32, under autocast too: energies are small differences between them.
 
     Args:
         encoder: images (B, H, W, C) -> slots (B, M, D).
         transition: slots and the actions of `actions` -> slots.
-        actions: how slots are told of an action.
+        actions: how an action is given to the slots.
     """
 
     def __init__(self, encoder: nn.Module, transition: Transition, actions: AnyActions) -> None:
@@ -95,7 +95,7 @@ class WorldModel(nn.Module):
 
     @property
     def noise_size(self) -> int:
-        """Uniform numbers that predicting in training uses for each example."""
+        """Uniform random numbers per example that a prediction needs in training."""
         return self.transition.noise_size(self.actions.slots)
 
     def encode(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
@@ -114,10 +114,12 @@ class WorldModel(nn.Module):
     def traced(
         self, slots: Float[Tensor, "B M D"], action: Int[Tensor, "B"]
     ) -> tuple[Float[Tensor, "B M D"], Trace]:
-        """The slots after an action, and which rules changed them with which contexts."""
+        """The slots after an action, and the trace of the rules that changed them."""
         if not isinstance(self.transition, RuleTransition):
             kind = type(self.transition).__name__
-            raise ValueError(f"transition: got {kind}, expected one of rules, which leaves a trace")
+            raise ValueError(
+                f"transition: got {kind}, expected a RuleTransition: others have no trace"
+            )
         return self.transition.traced(slots, self.actions(action).to(slots.dtype))
 
     def rollout(

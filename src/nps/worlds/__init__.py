@@ -1,1 +1,1 @@
-"""Where data comes from, one file a world."""
+"""Where data come from: one file or folder per world, and readers of the user's own data."""

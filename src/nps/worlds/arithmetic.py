@@ -1,8 +1,8 @@
 """Coordinate arithmetic (paper, section 4.1 and appendix "Coordinate Arithmetic Task").
 
-Two points in the plane; one of them, the primary, is changed by one of four operations with a
-contextual point as second argument. The model sees the points before and after and must find out
-what was done: which operation, to which point, with which other.
+Two points in the plane; one of four operations changes one of them, the primary, with a contextual
+point as second argument. The model sees the points before and after and has to infer the operation,
+the primary point and the contextual point.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Reading = Literal["any", "other"]
 
 
 class Demonstrations(NamedTuple):
-    """E examples of an operation, with what was done to each."""
+    """E examples, each with its true operation, primary point and contextual point."""
 
     before: Float[Tensor, "E 2 2"]
     after: Float[Tensor, "E 2 2"]

@@ -1,8 +1,8 @@
 """Atari games for action-conditioned world models (paper, section 4.3 and appendix "Atari").
 
 Episodes of ten random actions in Pong, Space Invaders, Freeway, Breakout and Q*bert, read from
-files that `nps data atari` makes; the games themselves are in `nps.worlds.atari_games`. Pictures
-are kept once each: an observation, two of them, is put together where and when it is needed.
+files that `nps data atari` makes; `nps.worlds.atari_games` describes the games. Every frame is
+stored once; an observation, two frames, is assembled when it is needed.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int, UInt8
 
 FOLDER = "atari"
-"""Its folder in the cache, and that it may have in the user's folder of data."""
+"""Name of the folder in the cache, and of an optional subfolder in the user's data folder."""
 
 
-class Episodes(NamedTuple):
+class AtariEpisodes(NamedTuple):
     """E episodes of T = 10 actions, indices into `GAMES[game].actions`."""
 
     frames: UInt8[Tensor, "E T+2 3 50 50"]
     actions: Int[Tensor, "E T"]
 
-    def to(self, device: torch.device | str) -> Episodes:
-        return Episodes(*(part.to(device) for part in self))
+    def to(self, device: torch.device | str) -> AtariEpisodes:
+        return AtariEpisodes(*(part.to(device) for part in self))
 
 
 class Sets(NamedTuple):
-    train: Episodes
-    test: Episodes
+    train: AtariEpisodes
+    test: AtariEpisodes
 
 
 class NotFound(UserError):
-    """No file of a game with the settings asked for."""
+    """There is no file of the game with these settings."""
 
 
 def observe(
     frames: UInt8[Tensor, "E T+2 3 50 50"], episode: Int[Tensor, "..."], step: Int[Tensor, "..."]
 ) -> Float[Tensor, "... 6 50 50"]:
-    """What is seen before action `step` of an episode: the picture then above the one before it.
+    """The observation before action `step` of an episode: the current frame, then the previous one.
 
-    The observation after the action is that of `step + 1`; there are T + 1 in an episode. Works
-    for any shape of indices, on the device of the frames, and under `torch.func.vmap`.
+    The observation after the action is that of `step + 1`; an episode has T + 1. Works for any
+    shape of indices, on the device of the frames, and under `torch.func.vmap`.
     """
     both = torch.cat([frames[episode, step + 1], frames[episode, step]], dim=-3)
     return both.float() / 255.0
@@ -62,20 +62,20 @@ def load(game: Name, settings: Settings | None = None) -> Sets:
 
     Args:
         game: `pong`, `space_invaders`, `freeway`, `breakout` or `qbert`.
-        settings: episodes in each set and the seed, the paper's if not given; a file made with
-            others is refused.
+        settings: episodes in each set, and the seed (default: the paper's); a file made with
+            other settings is refused.
     """
     _, played = find(game, settings or Settings())
     return Sets(
         *(
-            Episodes(torch.from_numpy(part.frames), torch.from_numpy(part.actions).long())
+            AtariEpisodes(torch.from_numpy(part.frames), torch.from_numpy(part.actions).long())
             for part in (played["train"], played["test"])
         )
     )
 
 
 def find(game: Name, settings: Settings) -> tuple[File, dict[str, Played]]:
-    """The file of a game and what is in it; else one line says how to make it."""
+    """The file of a game and its content, or an error that says how to make it."""
     if game not in get_args(Name):
         raise ValueError(f"game: got {game!r}, expected one of {', '.join(get_args(Name))}")
     given, cache = given_folder(), cache_folder() / FOLDER
@@ -91,8 +91,8 @@ def find(game: Name, settings: Settings) -> tuple[File, dict[str, Played]]:
         except ValueError as error:
             tried.append(f"{file.where}: {error}")
     raise NotFound(
-        f"Atari: no {file_name(game)} as asked for ({'; '.join(tried)}); make it with "
-        f"`{_command(game, settings)}`, or carry it over from where that can run"
+        f"Atari: no {file_name(game)} with these settings ({'; '.join(tried)}); make it with "
+        f"`{_command(game, settings)}`, or copy it from a machine that can run this"
     )
 
 

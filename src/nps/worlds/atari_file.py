@@ -1,7 +1,7 @@
-"""The file of a game: what was played, and how, in one `.npz` that numpy alone can read.
+"""The file of a game: its episodes and settings in one `.npz` that numpy alone can read.
 
-Each picture is stored once, as its difference to the one before it, which is nearly all zeros;
-`meta` is JSON. The archive carries checksums, so that a file is whole or is refused.
+Each frame is stored once, as its difference to the previous one, which is nearly all zeros; `meta`
+is JSON. The archive has checksums, so a damaged file is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = 1
 
 
 def pack(game: Name, settings: Settings, played: dict[str, Played]) -> bytes:
-    """The same bytes for the same episodes."""
+    """The bytes of the file; equal for equal episodes."""
     meta = {
         "format": FORMAT,
         **described(game, settings),
@@ -42,32 +42,32 @@ def pack(game: Name, settings: Settings, played: dict[str, Played]) -> bytes:
 
 
 def unpack(data: bytes, game: Name, settings: Settings) -> dict[str, Played]:
-    """The episodes in a file; a `ValueError` says why these are not the ones asked for."""
-    if not zipfile.is_zipfile(io.BytesIO(data)):  # else numpy takes it for a pickle
+    """The episodes in a file; raises `ValueError` if it is damaged or has other settings."""
+    if not zipfile.is_zipfile(io.BytesIO(data)):  # numpy would take it for a pickle
         raise ValueError("truncated, or not a .npz file")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             _check(json.loads(_array(archive, "meta").tobytes()), game, settings)
             return {name: _part(archive, name, game, getattr(settings, name)) for name in SETS}
-    except Other:
+    except DifferentFile:
         raise
-    except Exception as error:  # a damaged file makes the readers raise many kinds
+    except Exception as error:  # readers raise many kinds of errors for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"truncated or damaged ({reason})") from None
 
 
-class Other(ValueError):
-    """A whole file, but not the one asked for."""
+class DifferentFile(ValueError):
+    """The file is intact, but of another game, format or settings."""
 
 
 def _check(meta: Any, game: Name, settings: Settings) -> None:
     if not isinstance(meta, dict):
         raise ValueError(f"meta: got {type(meta).__name__}, expected a JSON object")
     if meta["format"] != FORMAT:
-        raise Other(f"format {meta['format']}, this nps reads {FORMAT}")
+        raise DifferentFile(f"format {meta['format']}, this nps reads {FORMAT}")
     for name, wanted in described(game, settings).items():
         if meta[name] != wanted:
-            raise Other(f"{name} {_shown(meta[name])}, expected {_shown(wanted)}")
+            raise DifferentFile(f"{name} {_shown(meta[name])}, expected {_shown(wanted)}")
 
 
 def _shown(value: Any) -> str:
@@ -87,13 +87,13 @@ def _part(archive: Any, name: str, game: Name, count: int) -> Played:
 
 def _array(archive: Any, name: str) -> ndarray:
     array = archive[name]
-    if not isinstance(array, np.ndarray):  # numpy gives the bytes of whatever else
+    if not isinstance(array, np.ndarray):  # for anything else numpy returns its bytes
         raise ValueError(f"{name}: not in numpy's format")
     return array
 
 
 def _differences(frames: UInt8[ndarray, "E 12 3 50 50"]) -> UInt8[ndarray, "E 12 3 50 50"]:
-    """Each picture less the one before it, over the ends of episodes too; bytes wrap around."""
+    """Each frame minus the previous one, across episodes too; bytes wrap around."""
     row = frames.reshape(-1, 3, SIDE, SIDE)
     return np.diff(row, axis=0, prepend=np.zeros_like(row[:1])).reshape(frames.shape)
 

@@ -1,8 +1,9 @@
 """The five Atari games (paper, section 4.3 and appendix "Atari"), and how each becomes data.
 
-As C-SWM prepared Pong and Space Invaders: an episode is a warm-up of random actions, a step without
-one, then ten random actions; of the screen some rows are kept, from side to side, and shrunk to
-50 × 50. The paper says nothing of the other three games: their rows and warm-ups are ours.
+Preprocessing follows C-SWM's of Pong and Space Invaders: an episode is a warm-up of random actions,
+one step without action, then ten random actions; the screen is cropped to some rows at full width
+and shrunk to 50 × 50. The paper does not describe the other three games: their rows and warm-ups
+are ours.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ Name = Literal["pong", "space_invaders", "freeway", "breakout", "qbert"]
 
 STEPS = 10
 FRAMES = STEPS + 2
-"""An observation is two pictures: before the first action, the warm-up's last and the next."""
+"""An observation is two frames; the first has the last of the warm-up and the next one."""
 SIDE = 50
 FRAMESKIP = 4
 
 
 @dataclass(frozen=True)
 class Game:
-    """Its preparation. Actions are the game's minimal set, in the emulator's order."""
+    """Preprocessing of a game. Actions are its minimal set, in the emulator's order."""
 
     rows: tuple[int, int]
-    """First and last (exclusive) row kept of the screen's 210."""
+    """First and last (exclusive) of the screen's 210 rows that are kept."""
     warm_up: int
     """Random actions before the episode."""
     actions: tuple[str, ...]
@@ -43,14 +44,14 @@ GAMES: dict[Name, Game] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user may ask for. The defaults are the paper's."""
+    """Size and seed of the data. The defaults are the paper's."""
 
     train: int = 1000
-    """Episodes to train with."""
+    """Training episodes."""
     test: int = 100
-    """Episodes to evaluate on."""
+    """Test episodes."""
     seed: int = 0
-    """Below 2^32. An episode's actions follow from it, the set and the number in the set."""
+    """Below 2^32. It determines an episode's actions, with the set and the index in the set."""
 
     def __post_init__(self) -> None:
         for name, count in (("train", self.train), ("test", self.test)):
@@ -61,7 +62,7 @@ class Settings:
 
 
 def described(name: Name, settings: Settings) -> dict[str, Any]:
-    """All that decides what is in a file, as it stands there."""
+    """Everything that determines the content of a file, as written in its `meta`."""
     game = GAMES[name]
     return {
         "game": name,

@@ -1,8 +1,9 @@
 """Atari episodes, played at random in ale-py's emulator by several processes.
 
-The emulator runs as in C-SWM's `PongDeterministic-v4`: an action holds for four frames and is never
-repeated by chance, so an episode is a function of its actions, and these of (seed, set, number):
-the result is the same whoever plays it. Needs no torch, for processes that begin quickly.
+The emulator runs as in C-SWM's `PongDeterministic-v4`: an action lasts four frames and is never
+repeated at random. So an episode is a function of its actions, and these of (seed, set, index): the
+result does not depend on the number of processes. Does not import torch, so that processes start
+quickly.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 SETS = ("train", "test")
 TOGETHER = 10
-"""Episodes that a process plays before it hands them over."""
+"""Episodes that a process plays before it returns them."""
 
 
 class Played(NamedTuple):
-    """E episodes: pictures, and what was done between them from the second on."""
+    """E episodes: frames, and the actions between them from the second frame on."""
 
     frames: UInt8[ndarray, "E 12 3 50 50"]
     actions: UInt8[ndarray, "E 10"]
@@ -60,8 +61,8 @@ def play_all(
     Args:
         game: one of `GAMES`.
         settings: how many episodes, and the seed.
-        workers: processes that play; with 0 it is this one.
-        advance: called with the number of episodes so far.
+        workers: processes that play; 0 plays in this process.
+        advance: called with the number of episodes played so far.
     """
     counts = {"train": settings.train, "test": settings.test}
     played = {
@@ -90,13 +91,13 @@ def _played(parts: list[Part], workers: int) -> Generator[Played]:
     if workers == 0:
         yield from map(play_part, parts)
         return
-    pool = ProcessPoolExecutor(min(workers, len(parts)), get_context("spawn"), _end_with_the_parent)
+    pool = ProcessPoolExecutor(min(workers, len(parts)), get_context("spawn"), _exit_with_parent)
     try:
         with _inherited_by_workers():
             results = pool.map(play_part, parts)
         yield from results
     except BrokenProcessPool:
-        raise RunFailed("a process that played Atari died, perhaps of memory") from None
+        raise RunFailed("a process that played Atari died, perhaps out of memory") from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -111,7 +112,7 @@ def play_part(part: Part) -> Played:
 
 
 def play(emulator: Emulator, game: Name, key: tuple[int, int, int]) -> Played:
-    """The episode of (seed, set, number); if the game ends in it, it is drawn anew."""
+    """The episode of (seed, set, index); it is drawn again if the game ends during it."""
     (top, bottom), warm_up = GAMES[game].rows, GAMES[game].warm_up
     draw = np.random.default_rng(key)
     while True:
@@ -129,7 +130,7 @@ def play(emulator: Emulator, game: Name, key: tuple[int, int, int]) -> Played:
 
 
 class Emulator:
-    """ALE with a game in it. None is kept for later: ALE complains of one at exit."""
+    """ALE with a game. Not cached, since ALE complains about open ones at exit."""
 
     def __init__(self, game: Name) -> None:
         try:
@@ -147,7 +148,7 @@ class Emulator:
         self.screen = self._ale.getScreenRGB
         names = tuple(action.name for action in self._actions)
         if names != GAMES[game].actions:
-            raise RunFailed(f"{game}: this ale-py has the actions {', '.join(names)}")
+            raise RunFailed(f"{game}: unexpected actions in this ale-py: {', '.join(names)}")
 
     def act(self, action: int) -> None:
         for _ in range(FRAMESKIP):
@@ -162,7 +163,7 @@ def version() -> str:
 
 @contextmanager
 def _inherited_by_workers() -> Iterator[None]:
-    """One thread each, as numpy asks on import; no Ctrl-C, which a terminal sends to all."""
+    """Workers use one thread, which numpy reads on import, and ignore the terminal's Ctrl-C."""
     threads = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -176,8 +177,8 @@ def _inherited_by_workers() -> Iterator[None]:
             os.environ["OMP_NUM_THREADS"] = threads
 
 
-def _end_with_the_parent() -> None:
-    """A worker would wait for work for ever, were its parent killed."""
+def _exit_with_parent() -> None:
+    """Exit when the parent is killed; the worker would wait for work forever."""
     parent = parent_process()
 
     def watch() -> None:

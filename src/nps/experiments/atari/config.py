@@ -19,7 +19,7 @@ class Config(WorldModelConfig):
     epochs: int = 200
     """Passes over the training set (C-SWM)."""
     batch_size: int = 1024
-    """Transitions a step (C-SWM)."""
+    """Transitions per step (C-SWM)."""
     slots: int = 3
     """Number of slots M (C-SWM's program)."""
     slot_dim: int = 4
@@ -27,16 +27,16 @@ class Config(WorldModelConfig):
     rule_dim: int = 32
     """Size of a rule's embedding (appendix, "Atari")."""
     statistics: Statistics = "settled"
-    """What batch normalisation takes in evaluation: the running mean of batches (C-SWM), or what
-    training images have with the very weights that are validated (ours)."""
+    """Batch normalisation statistics in evaluation: running means (C-SWM), or the statistics of
+    training images under the parameters that are evaluated (ours)."""
     train_episodes: int = Settings.train
-    """Episodes in the file to train with; some of them pick the best model."""
+    """Training episodes in the file, including those for validation."""
     validation_episodes: int = 100
-    """The last so many of them are not trained on: the best model is chosen by their loss."""
+    """Of these, the last ones held out; the best model is the one with the lowest loss on them."""
     test_episodes: int = Settings.test
-    """Episodes in the file to test with."""
+    """Test episodes in the file."""
     data_seed: int = Settings.seed
-    """Seed with which the file was made; runs with other seeds share it."""
+    """Seed of the file; runs with different seeds share it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,5 +57,5 @@ class Config(WorldModelConfig):
             )
 
     def settings(self) -> Settings:
-        """Those of the game's file."""
+        """The settings of the game's file."""
         return Settings(self.train_episodes, self.test_episodes, self.data_seed)

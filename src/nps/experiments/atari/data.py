@@ -1,4 +1,4 @@
-"""The file of a game, found or made: what `nps data atari` does, and `nps run atari` first."""
+"""Find or make the file of a game, for `nps data atari` and before `nps run atari`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nps.worlds.collection import cache_folder
 
 
 def prepare(config: Config) -> None:
-    """Where there is an emulator and no file of the game yet, play it into the cache."""
+    """Play the game into the cache, if it has no file yet and an emulator is installed."""
     _prepare(config.game, config.settings())
 
 
@@ -32,12 +32,12 @@ def _prepare(game: Name, settings: Settings) -> None:
             raise
         folder = cache_folder() / FOLDER
         episodes = settings.train + settings.test
-        say(f"playing {episodes} episodes of {game}, once and for all, into {folder}")
+        say(f"playing {episodes} episodes of {game}, once, into {folder}")
         say(provide(game, settings, folder, os.cpu_count() or 1))
 
 
 def provide(game: Name, settings: Settings, folder: Path, workers: int) -> str:
-    """Make sure that the file of a game is in the folder; a line on how it came there."""
+    """Make sure that the file of a game is in the folder; returns a line about its origin."""
     path = folder / file_name(game)
     if path.exists():
         return f"{path}: {_check(path, game, settings):,} bytes, already there"
@@ -45,9 +45,9 @@ def provide(game: Name, settings: Settings, folder: Path, workers: int) -> str:
         file, _ = find(game, settings)
     except NotFound:
         file = None
-        Emulator(game)  # tells what is amiss before a folder is made
+        Emulator(game)  # fails before a folder is made
     try:
-        folder.mkdir(parents=True, exist_ok=True)  # told before minutes are spent
+        folder.mkdir(parents=True, exist_ok=True)  # fails before minutes are spent
         data = _play(game, settings, workers) if file is None else file.data
         replace_file(path, data)
     except OSError as error:
@@ -56,7 +56,7 @@ def provide(game: Name, settings: Settings, folder: Path, workers: int) -> str:
 
 
 def _check(path: Path, game: Name, settings: Settings) -> int:
-    """The size of a file that is what would be made; another is not overwritten."""
+    """The size of a file with these settings; any other file is refused, not overwritten."""
     try:
         data = path.read_bytes()
         atari_file.unpack(data, game, settings)

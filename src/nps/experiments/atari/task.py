@@ -1,6 +1,6 @@
-"""The data of the world models of Atari games, and the floor of their metric in pixels.
+"""The data of the world models of Atari games, and the baseline of their metric in pixels.
 
-Pictures lie on the device as bytes, and again as observations of two, which a training step takes.
+Frames are on the device as bytes, and again as observations of two frames for the training step.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Episodes of a game, channels last."""
+class ObservedEpisodes:
+    """Episodes of a game as observations, channels last."""
 
     frames: UInt8[Tensor, "E T+2 50 50 3"]
     action: Int[Tensor, "E T"]
 
     @classmethod
-    def of(cls, played: atari.Episodes, some: slice, device: torch.device) -> Seen:
+    def of(cls, played: atari.AtariEpisodes, some: slice, device: torch.device) -> ObservedEpisodes:
         frames = played.frames[some].movedim(2, -1).contiguous()
         return cls(frames.to(device), played.actions[some].to(device))
 
@@ -46,29 +46,29 @@ class Seen:
     def images(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
     ) -> UInt8[Tensor, "n 50 50 6"]:
-        """The picture now above the one before it, as `nps.worlds.atari.observe` has them."""
+        """The current frame and the previous one, as in `nps.worlds.atari.observe`."""
         rows: Tensor = Bytes.apply(self._rows, episode * (self.action.shape[1] + 1) + time)
         images: Tensor = rows.unflatten(-1, self.observed.shape[2:])
         return images
 
     @cached_property
     def observed(self) -> UInt8[Tensor, "E T+1 50 50 6"]:
-        """Both pictures of every observation."""
+        """Both frames of every observation."""
         return torch.cat([self.frames[:, 1:], self.frames[:, :-1]], -1)
 
     @cached_property
     def _rows(self) -> Int[Tensor, "E*(T+1) n"]:
-        """Observations as rows of eight bytes: a GPU gathers numbers, however small they are."""
+        """Observations as rows of 8-byte integers: a GPU gathers per element, not per byte."""
         return self.observed.flatten(0, 1).flatten(1).view(torch.int64)
 
     def truth(self) -> Int[Tensor, "E T+1 2"]:
-        """The numbers of both pictures: equal for equal observations."""
+        """The numbers of both frames: equal exactly for equal observations."""
         number = numbered(self.frames.flatten(0, 1)).view(self.frames.shape[:2])
         return torch.stack([number[:, 1:], number[:, :-1]], -1).to(self.action.device)
 
 
 class Bytes(torch.autograd.Function):
-    """Some rows of eight bytes to a number, as bytes; vmap cannot take numbers apart by itself."""
+    """Some rows of 8-byte integers, as bytes; vmap cannot do that view by itself."""
 
     @staticmethod
     def forward(
@@ -87,28 +87,28 @@ class Bytes(torch.autograd.Function):
         return Bytes.apply(rows, some.movedim(in_dims[1], 0)), 0
 
 
-class AtariTask(WorldModelTask[Config, Seen]):
+class AtariTask(WorldModelTask[Config, ObservedEpisodes]):
     """Data and loss for one config."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
         played = atari.load(config.game, config.settings())
         trained_on = config.train_episodes - config.validation_episodes
         sets = {
-            "train": Seen.of(played.train, slice(trained_on), device),
-            "validation": Seen.of(played.train, slice(trained_on, None), device),
-            "test": Seen.of(played.test, slice(None), device),
+            "train": ObservedEpisodes.of(played.train, slice(trained_on), device),
+            "validation": ObservedEpisodes.of(played.train, slice(trained_on, None), device),
+            "test": ObservedEpisodes.of(played.test, slice(None), device),
         }
         actions = Actions(len(GAMES[config.game].actions), config.slots, config.action)
         super().__init__(config, device, sets, actions, draws_seed=config.data_seed, judged=STEPS)
 
     @torch.no_grad()
     def test(self, model: WorldModel) -> dict[str, Any]:
-        """The ranking, and what it gives to who copies the input."""
+        """The ranking, and that of the copy-input baseline."""
         return {**super().test(model), **self.copied}
 
     @cached_property
     def copied(self) -> dict[str, float]:
-        """`copy_…`: the first observation itself as the prediction of any later one, in pixels."""
+        """`copy_…`: ranking of the copy-input baseline, which predicts the first observation."""
         data = self.sets["test"]
         seen = data.observed.flatten(2).cpu()
         moving = (seen != seen[0, 0]).flatten(0, 1).any(0)  # the rest adds nothing to a distance

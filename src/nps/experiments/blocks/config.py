@@ -15,27 +15,27 @@ class Config(WorldModelConfig):
     """World models of blocks. Defaults are the paper's and Ke et al.'s."""
 
     mode: str = "unobserved"
-    """How blocks look and weigh: unobserved (the paper's), observed, fixed-unobserved,
+    """Appearance and weights of the blocks: unobserved (the paper's), observed, fixed-unobserved,
     fixed-palette, shapes, and more (docs/blocks.md)."""
     objects: int = 5
-    """Blocks in the world, and slots of the model."""
+    """Number of blocks, and of slots."""
     stay: bool = True
-    """Is there an action that tells a block to stay?"""
+    """Whether blocks have an action to stay."""
     train_episodes: int = 1_000
-    """Episodes to train with."""
+    """Training episodes."""
     train_steps: int = 100
-    """Steps of each."""
+    """Steps per training episode."""
     validation_episodes: int = 500
-    """Episodes that pick the best model."""
+    """Validation episodes, on which the best model is chosen."""
     test_episodes: int = 10_000
-    """Episodes to test with."""
+    """Test episodes."""
     test_steps: int = 10
-    """Steps of each, in validation too."""
+    """Steps per test and validation episode."""
     data_seed: int = 0
-    """Seed of the episodes; runs with other seeds share them."""
+    """Seed of the episodes; runs with different seeds share them."""
 
     def __post_init__(self) -> None:
-        if self.objects not in OBJECTS:  # before it is called slots
+        if self.objects not in OBJECTS:  # before it is checked as slots
             raise ValueError(f"objects: got {self.objects}, expected {OBJECTS[0]} to {OBJECTS[-1]}")
         super().__post_init__()
         for name in ("train_steps", "test_steps"):

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
 
-def pushes_drawn(
+def pushes_figure(
     pushes: Pushes, trace: Trace, slot: Int[Tensor, "objects"], shown: int = 5
 ) -> Figure:
-    """The image before and after some pushes, and an arrow from context to pushed block."""
+    """The images before and after some pushes; an arrow from context to pushed block."""
     step = max(1, len(pushes.action) // shown)
     some = torch.arange(0, len(pushes.action), step)[:shown].tolist()
     fired = last_fired(trace, slot[pushes.pushed])
@@ -52,6 +52,6 @@ def pushes_drawn(
 
 
 def arrow(axis: Any, begin: Any, end: Any, right: bool) -> None:
-    """From one cell (row, column) to another."""
+    """Draw an arrow from one cell (row, column) to another."""
     drawn = {"arrowstyle": "-|>", "color": "white" if right else "red", "linewidth": 2.0}
     axis.annotate("", xy=end[::-1], xytext=begin[::-1], arrowprops=drawn)

@@ -1,8 +1,8 @@
-"""Is the pushed block foreseen to move, and does the trace tell who pushed it?
+"""Is the pushed block predicted to move, and does the trace show who pushed it?
 
-A push moves two blocks, and only the pusher is named by the action: to know that it moves, the
-pushed block's slot must look at the pusher. A trace speaks of slots; which of them shows a block is
-found on the training set, as the slot whose encoding changes most when the block alone moves.
+A push moves two blocks, but the action names only the pusher: to predict its own move, the pushed
+block's slot needs the pusher as its context. A trace is about slots. Which slot shows a block is
+found on the training set: the one whose encoding changes most when only that block moves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nps.models.transitions import RuleTransition
 from nps.rules import Trace
-from nps.worlds.blocks import Episodes, Outcome, State, every_action, render
+from nps.worlds.blocks import BlockEpisodes, Outcome, State, every_action, render
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from nps.models.world_model import WorldModel
 
 MOVES = 1_000
-"""Free moves of the training set that tell the slots of blocks."""
+"""Free moves of the training set from which the slot of each block is found."""
 
 
 class Pushes(NamedTuple):
-    """P pushes: all that one action can bring about from some states."""
+    """P pushes."""
 
     before: State
     after: State
     action: Int[Tensor, "P"]
     pusher: Int[Tensor, "P"]
-    """The number of the block that the action is about."""
+    """Index of the block that the action moves."""
     pushed: Int[Tensor, "P"]
 
 
@@ -48,7 +48,7 @@ def pushes_from(state: State, stay: bool) -> Pushes:
     return Pushes(before, moved, action, pusher, changed.int().argmax(-1))
 
 
-def answers(model: WorldModel, data: Episodes, objects: int) -> Int[Tensor, "objects M"]:
+def slot_changes(model: WorldModel, data: BlockEpisodes, objects: int) -> Int[Tensor, "objects M"]:
     """How often each slot's encoding changes most when a block makes a free move."""
     free = (data.outcome == Outcome.FREE).nonzero()
     some = free[:: max(1, len(free) // MOVES)][:MOVES]
@@ -62,15 +62,15 @@ def answers(model: WorldModel, data: Episodes, objects: int) -> Int[Tensor, "obj
 
 
 class SlotOf(NamedTuple):
-    """The slot that shows each block, no two blocks the same one."""
+    """The slot that shows each block; every block has its own."""
 
     slot: Int[Tensor, "objects"]
     one_to_one: bool
-    """False: some slot changes most for two blocks, and one of them was given another."""
+    """False if one slot changes most for two blocks, so that one of them was given another."""
 
 
 def slots_of_blocks(table: Int[Tensor, "objects M"]) -> SlotOf:
-    """The assignment of slots to blocks that explains most moves of `answers`."""
+    """The one-to-one assignment of slots to blocks that explains most moves of `slot_changes`."""
     _, slot = linear_sum_assignment(table.cpu().numpy(), maximize=True)
     chosen = torch.as_tensor(slot, device=table.device)
     return SlotOf(chosen, bool((table.argmax(-1) == chosen).all()))
@@ -82,7 +82,7 @@ class Fired(NamedTuple):
 
 
 def last_fired(trace: Trace, slot: Int[Tensor, "P"]) -> Fired:
-    """Rule and context of the last stage in which a rule fired on this slot, or -1."""
+    """Rule and context of the last stage in which a rule fired on the slot, or -1."""
     at = slot[:, None, None].expand(-1, trace.rule.shape[1], 1)
     rule, context = (part.gather(-1, at).squeeze(-1) for part in (trace.rule, trace.context))
     stages = torch.arange(1, rule.shape[1] + 1, device=rule.device)
@@ -91,30 +91,33 @@ def last_fired(trace: Trace, slot: Int[Tensor, "P"]) -> Fired:
 
 
 @torch.no_grad()
-def told(trace: Trace, pushes: Pushes, slot: Int[Tensor, "objects"]) -> Bool[Tensor, "P"]:
-    """Was the pusher's slot the context of the pushed block's slot, when that last changed?"""
+def pusher_is_context(
+    trace: Trace, pushes: Pushes, slot: Int[Tensor, "objects"]
+) -> Bool[Tensor, "P"]:
+    """True if the rule that last changed the pushed block's slot had the pusher's as context."""
     return last_fired(trace, slot[pushes.pushed]).context == slot[pushes.pusher]
 
 
 @torch.no_grad()
-def push_metrics(model: Any, train: Episodes, state: State, stay: bool) -> dict[str, Any]:
-    """What becomes of pushes; nothing, where there are none.
+def push_metrics(model: Any, train: BlockEpisodes, state: State, stay: bool) -> dict[str, Any]:
+    """Metrics of all pushes that are one action away from `state`; empty if there are none.
 
-    `push_moved`: the share in which the pushed block's slot is foreseen nearer to where it went
-    than to where it was. The all-actions test does not ask that: no other action moves the pusher
-    there, so that its move alone is nearest to the outcome. Of rules also `push_context`, the share
-    that the trace tells, and `push_fired`, in which one fired on the pushed block's slot at all.
+    `push_moved`: share in which the pushed block's slot is predicted nearer to its new position
+    than to its old one. The all-actions test does not measure that: no other action moves the
+    pusher there, so the pusher's move alone makes the prediction the nearest. With rules also
+    `push_context` (`pusher_is_context`) and `push_fired`: share in which a rule fired on the pushed
+    block's slot.
     """
     pushes = pushes_from(state, stay)
     if not len(pushes.action):
         return {}
-    slot, one_to_one = slots_of_blocks(answers(model, train, state.weights.shape[-1]))
+    slot, one_to_one = slots_of_blocks(slot_changes(model, train, state.weights.shape[-1]))
     before, after = (model.encode(render(world)) for world in (pushes.before, pushes.after))
     found: dict[str, Any] = {"slot_of_block": slot.tolist(), "slots_one_to_one": one_to_one}
     if isinstance(model.transition, RuleTransition):
         predicted, trace = model.traced(before, pushes.action)
         fired = last_fired(trace, slot[pushes.pushed]).rule >= 0
-        found["push_context"] = told(trace, pushes, slot).double().mean().item()
+        found["push_context"] = pusher_is_context(trace, pushes, slot).double().mean().item()
         found["push_fired"] = fired.double().mean().item()
     else:
         predicted = model.predict(before, pushes.action)

@@ -15,13 +15,13 @@ from nps.experiments.world_models.task import IMAGES_AT_ONCE, WorldModelTask
 from nps.metrics.ranking import nearest_outcome, share_by_kind
 from nps.models.world_model import Actions, WorldModel
 from nps.training import rng
-from nps.worlds.blocks import Episodes, State, action_count, episodes, every_action, render
+from nps.worlds.blocks import BlockEpisodes, State, action_count, episodes, every_action, render
 
 if TYPE_CHECKING:
     from jaxtyping import Int, Integer, UInt8
 
 ACTED_FROM = 1_000
-"""Test episodes in whose first state every action is tried."""
+"""Number of test episodes in whose first state every action is tried."""
 KINDS = ("no_op", "free", "push", "invalid")
 """In the order of `nps.worlds.blocks.Outcome`."""
 SIZES = {
@@ -29,11 +29,11 @@ SIZES = {
     "validation": ("validation_episodes", "test_steps"),
     "test": ("test_episodes", "test_steps"),
 }
-"""The fields that say how large each set is."""
+"""The config fields with the size of each set."""
 
 
-class Drawn(Episodes):
-    """Episodes of blocks with their images."""
+class RenderedEpisodes(BlockEpisodes):
+    """Episodes of blocks, with their images drawn on demand."""
 
     @property
     def lengths(self) -> Int[Tensor, "E"]:
@@ -51,22 +51,22 @@ class Drawn(Episodes):
         return truth(self)
 
 
-class BlocksTask(WorldModelTask[Config, Drawn]):
+class BlocksTask(WorldModelTask[Config, RenderedEpisodes]):
     """Data and loss for one config."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
-        sets = {name: Drawn(*make_episodes(config, name).to(device)) for name in SIZES}
+        sets = {name: RenderedEpisodes(*make_episodes(config, name).to(device)) for name in SIZES}
         count = action_count(config.objects, config.stay)
         actions = Actions(count, config.objects, config.action)
         super().__init__(config, device, sets, actions, draws_seed=config.data_seed)
 
     @torch.no_grad()
     def test(self, model: WorldModel) -> dict[str, Any]:
-        """The ranking, what each kind of move gets, and whether the trace tells pushes."""
+        """The ranking, the accuracy for each kind of move, and whether the trace shows pushes."""
         return {**super().test(model), **self.moves(model), **self.pushes(model)}
 
     def pushes(self, model: WorldModel, split: str = "test") -> dict[str, Any]:
-        """`push_context` and more, see `push_metrics`, on the pushes of the all-actions test."""
+        """`push_metrics` of the pushes in the all-actions test."""
         first = self.acted_from(split)
         return push_metrics(model, self.sets["train"], first, self.config.stay)
 
@@ -76,7 +76,7 @@ class BlocksTask(WorldModelTask[Config, Drawn]):
         return data.state(torch.arange(min(ACTED_FROM, len(data.action)), device=self.device), 0)
 
     def moves(self, model: WorldModel, split: str = "test") -> dict[str, float]:
-        """The all-actions test: `moves_<kind>`, the share of predictions nearest to the outcome."""
+        """The all-actions test: `moves_<kind>`, share of predictions nearest to their outcome."""
         data, stay = self.sets[split], self.config.stay
         count = action_count(self.config.objects, stay)
         hits, kinds = [], []
@@ -99,23 +99,23 @@ class BlocksTask(WorldModelTask[Config, Drawn]):
         return {f"moves_{kind}": share for kind, share in shares.items() if kind != "invalid"}
 
 
-def elsewhere(task: BlocksTask, mode: str) -> BlocksTask:
+def with_test_set(task: BlocksTask, mode: str) -> BlocksTask:
     """The task with test episodes of another mode."""
     try:
         config = replace(task.config, mode=mode)
     except ValueError as error:
         raise UserError(f"--on: {error}") from None
-    return task.tested_on(Drawn(*make_episodes(config, "test").to(task.device)))
+    return task.tested_on(RenderedEpisodes(*make_episodes(config, "test").to(task.device)))
 
 
-def make_episodes(config: Config, split: str) -> Episodes:
+def make_episodes(config: Config, split: str) -> BlockEpisodes:
     count, steps = (getattr(config, name) for name in SIZES[split])
     seed = rng.derive(config.data_seed, split)
     return episodes(count, steps, seed, config.mode, objects=config.objects, stay=config.stay)
 
 
-def truth(data: Episodes) -> Integer[Tensor, "E S numbers"]:
-    """What the world was, as numbers that are equal for equal images."""
+def truth(data: BlockEpisodes) -> Integer[Tensor, "E S numbers"]:
+    """The true states as numbers: equal exactly for equal images."""
     states = data.positions.shape[1]
     constant = torch.cat([data.shapes, data.colours.flatten(1)], 1)
     constant = constant.unsqueeze(1).expand(-1, states, -1)

@@ -1,45 +1,47 @@
 """Your own world: a world model of recorded episodes, `nps train world-model --data my.h5`.
 
-The model of section 4.3 on whatever `nps.worlds.custom` reads: images of one square size, actions
-that are numbers or vectors, episodes of any lengths.
+The model of section 4.3 on whatever `nps.worlds.custom` reads: square images of one size, discrete
+or continuous actions, episodes of any length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from nps.experiments.custom.config import Config
+from nps.experiments.custom.presets import PRESETS, QUICK
 from nps.experiments.custom.report import write_report
-from nps.experiments.custom.task import CustomTask, elsewhere, require_episodes
-from nps.experiments.experiment import Experiment, Look, NoOptions, Preset
-from nps.experiments.world_models.look import action_tables, foreseen, ranking_table
+from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
+from nps.experiments.experiment import Experiment
+from nps.experiments.world_models.inspect import inspect_world_model
 from nps.experiments.world_models.report import MAIN
-from nps.inspect.report import Block
-
-PRESETS = {
-    "world-model": Preset("Your own episodes (--data): NPS, 4 rules, 2 stages.", Config()),
-    "world-model-gnn": Preset("The same with C-SWM's GNN.", Config(transition="gnn")),
-}
+from nps.inspect.report import Part, Report
 
 
-def look(task: CustomTask, model: Any, options: NoOptions) -> list[Block]:
-    """Which slots, rules and contexts serve which action; the ranking with its floor."""
-    tables = action_tables(task, model, task.names)
-    return [*tables, ranking_table(task.test(model), task.horizons), *foreseen(task, model)]
+class Custom(Experiment[Config, CustomTask]):
+    name = "world-model"
+    about = "A world model of your own episodes: NPS beside a GNN."
+    config = Config
+    presets = PRESETS
+    quick = QUICK
+    data_field = "episodes"
+    main_metrics = MAIN
 
+    def make_task(self, config: Config, device: torch.device) -> CustomTask:
+        return CustomTask(config, device)
 
-EXPERIMENT = Experiment(
-    name="world-model",
-    about="A world model of your own episodes: NPS beside a GNN.",
-    config=Config,
-    presets=PRESETS,
-    make_task=CustomTask,
-    write_report=write_report,
-    look=Look(look),
-    threads=None,
-    main=MAIN,
-    quick={name: {"epochs": 10} for name in PRESETS},
-    prepare=require_episodes,
-    data_field="episodes",
-    elsewhere=elsewhere,
-)
+    def report(self, folder: Path) -> Report:
+        return write_report(folder, self)
+
+    def prepare(self, config: Config) -> None:
+        require_episodes(config)
+
+    def inspect(self, task: CustomTask, model: Any, options: Any) -> Sequence[Part]:
+        return inspect_world_model(task, model, task.names)
+
+    def with_test_set(self, task: CustomTask, name: str) -> CustomTask:
+        return with_test_set(task, name)

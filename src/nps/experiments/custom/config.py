@@ -11,41 +11,42 @@ from nps.rules.check import require_choice, require_int, require_number
 from nps.worlds.custom import Channels
 
 LEAST_HELD_OUT = 0.001
-"""One of a thousand episodes. The most is a third: all three sets then have as many."""
+"""One of a thousand episodes. The most is a third: then all three sets have the same size."""
 
 
 @dataclass(frozen=True)
 class Config(WorldModelConfig):
-    """A world model of your own episodes. Nothing of it is the paper's."""
+    """A world model of your own episodes. These settings are not the paper's."""
 
     episodes: str = ""
-    """File or folder of the episodes, which --data sets; eval and inspect find it by this."""
+    """File or folder of the episodes; set by --data."""
     channels: Channels | None = None
-    """Where images have their channels, first or last; by default it is told from their shape."""
+    """Position of the channels in images, first or last; default: inferred from the shape."""
     batch_size: int = 128
-    """Transitions a step."""
+    """Transitions per step."""
     slots: int = 5
     """Number of slots M."""
     slot_dim: int = 16
     """Size of a slot."""
     hidden_dim: int = 128
-    """Width of the encoder and of transitions that are not rules."""
+    """Width of the encoder, and of transitions without rules."""
     rules: int = 4
     """Number of rules N."""
     stages: int = 2
-    """Rules applied one after the other in a step of the world."""
+    """Stages K: rules applied in sequence per step of the world."""
     negatives: Negatives = "episode"
-    """Shuffled batch; half of it other times of the same episode; or other episodes' same time."""
+    """Source of negatives: the shuffled batch; for half of it, other times of the same episode; or
+    the same time of other episodes."""
     statistics: Statistics = "settled"
-    """What batch normalisation takes in evaluation: the running mean of batches (C-SWM), or what
-    training images have with the very weights that are validated."""
+    """Batch normalisation statistics in evaluation: running means (C-SWM), or the statistics of
+    training images under the parameters that are evaluated."""
     held_out: float = 0.1
-    """Share of the episodes that picks the best model, and as many again to test: one of every
-    round(1 / share), from a third down; one at least."""
+    """Fraction of the episodes for validation, and again for testing: one of every round(1 /
+    fraction) each, at least one; at most a third."""
     test_steps: int = 10
-    """Steps of the roll-outs that are ranked; 5 or 1 where episodes are too short."""
+    """Steps of the roll-outs that are ranked; 5 or 1 if episodes are too short."""
     data_seed: int = 0
-    """Which episodes are held out; runs with other seeds share them."""
+    """Seed that selects the held-out episodes; runs with different seeds share them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

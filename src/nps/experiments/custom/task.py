@@ -1,4 +1,4 @@
-"""Data and loss of a world model of the user's own episodes."""
+"""The data of a world model of the user's own episodes (experiments/custom/)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 
 from nps.errors import UserError, say
 from nps.experiments.custom.config import Config
-from nps.experiments.custom.data import Stretches, split, whole
+from nps.experiments.custom.data import Segments, all_segments, split
 from nps.experiments.world_models.model import make_encoder
 from nps.experiments.world_models.task import WorldModelTask
 from nps.models.world_model import Actions, AnyActions, ContinuousActions
-from nps.worlds.custom import Episodes, load_episodes
+from nps.worlds.custom import RecordedEpisodes, load_episodes
 
 
-class CustomTask(WorldModelTask[Config, Stretches]):
-    """Data and loss for one config. Whatever does not fit is told here, before a run begins."""
+class CustomTask(WorldModelTask[Config, Segments]):
+    """Data and loss for one config. Refuses data that do not fit, before a run starts."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
         require_episodes(config)
@@ -29,48 +29,48 @@ class CustomTask(WorldModelTask[Config, Stretches]):
                 make_actions(data, config),
                 draws_seed=config.data_seed,
             )
-            with torch.device("meta"):  # told by its shape alone
+            with torch.device("meta"):  # checks the shapes only
                 make_encoder(config, self.image)
             self.fingerprint = data.fingerprint()
         except ValueError as error:
             raise UserError(f"{config.episodes}: {error}") from None
-        _tell_shorter(self)
+        _warn_if_short(self)
 
     @property
     def names(self) -> list[str] | None:
-        """Of the actions, if they are discrete."""
+        """Names of the actions, if they are discrete."""
         known = self.actions
         return list(map(str, range(known.count))) if isinstance(known, Actions) else None
 
 
 def require_episodes(config: Config) -> None:
-    """There is something to read."""
+    """Refuse a config without episodes, or whose file does not exist."""
     if not config.episodes:
-        raise UserError("episodes: none given, expected --data, their file or folder")
+        raise UserError("episodes: none given, expected --data with their file or folder")
     if not Path(config.episodes).exists():
-        raise UserError(f"{config.episodes}: no such file or folder; say by --data where it is")
+        raise UserError(f"{config.episodes}: no such file or folder; give its new path with --data")
 
 
-def elsewhere(task: CustomTask, path: str) -> CustomTask:
-    """The task with all of other episodes as its test set."""
+def with_test_set(task: CustomTask, path: str) -> CustomTask:
+    """The task with all episodes of another file or folder as its test set."""
     try:
         data = load_episodes(path, task.config.channels)
         _require_alike(data, task)
-        other = task.tested_on(whole(data, task.config, task.device))
+        other = task.tested_on(all_segments(data, task.config, task.device))
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
-    _tell_shorter(other)
+    _warn_if_short(other)
     return other
 
 
-def _tell_shorter(task: CustomTask) -> None:
+def _warn_if_short(task: CustomTask) -> None:
     most, asked = max(task.horizons), task.config.test_steps
     if most < asked:
-        say(f"test episodes are too short to roll out {asked} steps: it is {most}")
+        say(f"test episodes are too short for roll-outs of {asked} steps; using {most}")
 
 
-def _require_alike(data: Episodes, task: CustomTask) -> None:
-    """A model of some images and actions can be asked for no others."""
+def _require_alike(data: RecordedEpisodes, task: CustomTask) -> None:
+    """Refuse images or actions of another size than those of training."""
     height, width, channels = task.image
     size, expected = tuple(data.obs.shape[1:]), (channels, height, width)
     if size != expected:
@@ -90,7 +90,7 @@ def _require_alike(data: Episodes, task: CustomTask) -> None:
         )
 
 
-def make_actions(data: Episodes, config: Config) -> AnyActions:
+def make_actions(data: RecordedEpisodes, config: Config) -> AnyActions:
     if data.discrete:
         return Actions(data.action_size, config.slots, config.action)
     if config.action != "copied":

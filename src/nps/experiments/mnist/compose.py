@@ -1,12 +1,12 @@
-"""Rules chosen by hand, one after the other (appendix, figure "MNIST Transformation Task").
+"""Apply chosen rules in sequence (appendix, figure "MNIST Transformation Task").
 
-Two ways. *Through pictures*, as in the paper's demonstration: the answer is decoded and encoded
-again before the next rule. *In the slot*: rule after rule on the slot, decoded at the end.
+There are two ways. *Through pictures*, as in the paper's demonstration: the output is decoded and
+encoded again before the next rule. *In the slot*: rule after rule on the slot, decoded at the end.
 
-What training has shown: one rule at a time, on the slot of a true picture that had been transformed
-0 to depth - 1 times before. So no rule was ever trained on a picture that the model drew, nor on a
-slot that another rule had changed; and a sequence longer than depth ends in pictures of a kind that
-was never a target.
+Training only shows one rule at a time, on the slot of a true picture that was transformed 0 to
+depth - 1 times before. So no rule is trained on a picture drawn by the model, or on a slot that
+another rule has changed, and a sequence longer than depth ends in a kind of picture that was never
+a target.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 WAYS = ("pictures", "slot")
 LONGEST = 5
 DIGITS = 2_000
-"""How many test digits the numbers are measured on."""
+"""Test digits on which errors are measured."""
 CHUNK = 500
-"""Pictures at once, so that the decoder's layers fit any memory."""
+"""Pictures per batch, so that the decoder's activations fit into memory."""
 
 
 class Composed(NamedTuple):
-    """The pictures after each of K steps, grey levels."""
+    """The pictures after each of K steps, as grey levels."""
 
     truth: Float[Tensor, "K B 64 64"]
     pictures: Float[Tensor, "K B 64 64"]
@@ -43,9 +43,9 @@ class Composed(NamedTuple):
 def rules_in_use(
     model: DigitTransformation, images: Float[Tensor, "B 64 64"], operations: int
 ) -> list[int]:
-    """The rule that the model itself chooses most often for each operation on these images.
+    """The rule that the model selects most often for each operation on these images.
 
-    A model without rules is fed the operation: there the answer is the operation.
+    A model without rules gets the operation as input; for it, the result is the operation.
     """
     if not isinstance(model.layer, OperandNPS):
         return list(range(operations))
@@ -61,7 +61,7 @@ def rules_in_use(
 def through_pictures(
     model: DigitTransformation, images: Float[Tensor, "B 64 64"], rules: Int[Tensor, "K B"]
 ) -> Float[Tensor, "K B 64 64"]:
-    """The picture after each rule; the next one starts from that picture."""
+    """The picture after each rule, which is encoded again for the next one."""
     shown = []
     for rule in rules:
         images = model.decode(act(model, model.encode(images), rule))
@@ -72,7 +72,7 @@ def through_pictures(
 def in_the_slot(
     model: DigitTransformation, images: Float[Tensor, "B 64 64"], rules: Int[Tensor, "K B"]
 ) -> Float[Tensor, "K B 64 64"]:
-    """The picture after each rule; the next one starts from the slot."""
+    """The picture after each rule; the next one continues with the slot."""
     slot, shown = model.encode(images), []
     for rule in rules:
         slot = act(model, slot, rule)
@@ -83,10 +83,10 @@ def in_the_slot(
 def act(
     model: DigitTransformation, slot: Float[Tensor, "B D"], rule: Int[Tensor, "B"]
 ) -> Float[Tensor, "B D"]:
-    """Apply to each slot its own rule; a model without rules is fed the operation."""
+    """Apply to each slot its own rule; a model without rules gets the operation as input."""
     if not isinstance(model.layer, OperandNPS):
         stepped = model.step(slot, rule)
-        assert isinstance(stepped, Tensor)  # no trace was asked for
+        assert isinstance(stepped, Tensor)  # without return_trace
         return stepped
     changed = slot.clone()
     for i in rule.unique().tolist():
@@ -116,7 +116,7 @@ def compose(
     rule_of: Sequence[int],
     matrices: Float[Tensor, "O 2 3"],
 ) -> Composed:
-    """A sequence of operations on each image, done truly and by the model's own rules for them."""
+    """A sequence of operations on each image: the true result, and that of the model's rules."""
     rules = torch.tensor(rule_of, device=operations.device)[operations]
     return Composed(
         true_pictures(images, operations, matrices),
@@ -133,14 +133,14 @@ def composition(
     operations: int = len(OPERATIONS),
     seed: int = 0,
 ) -> dict[str, Any]:
-    """MSE after 1 to 5 random operations, both ways, beside two floors.
+    """MSE after 1 to 5 random operations, in both ways, with two baselines.
 
-    Every digit has a random sequence of five; the first n of it are its sequence of length n.
+    Every digit has a random sequence of five, whose first n are its sequence of length n.
 
     Returns:
         `length`, and for each length the mean over the first 2,000 digits of: `pictures`, `slot`
-        (the two ways), `black` (an all-black answer) and `copy` (the true picture before the last
-        operation). `rules`: the rule that was taken for each operation.
+        (the two ways), `black` (an all-black picture) and `copy` (the true picture before the last
+        operation). `rules`: the rule used for each operation.
     """
     device = next(model.parameters()).device
     images = paste(digits[:DIGITS].to(device))

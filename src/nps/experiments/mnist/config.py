@@ -18,17 +18,17 @@ class Config(TrainConfig):
     epochs: int = 100
     """Passes over the training set."""
     batch_size: int = 50
-    """Pairs of images a step."""
+    """Pairs of images per step."""
     learning_rate: float = 1e-4
     """Adam's learning rate."""
     validate_every: int = 20
     """Epochs between validations."""
     clip_norm: float | None = 1.0
-    """Clip the gradient's norm to this; none leaves it."""
+    """Clip the norm of the gradient to this; none does not clip."""
     world: World = "mnist"
     """MNIST, or scikit-learn's small digits, which need no download."""
     model: Literal["nps", "mlp"] = "nps"
-    """What changes the image: chosen rules, or one MLP that is fed the operation."""
+    """What transforms the image: NPS, or one MLP that gets the operation as input."""
     rules: int = 4
     """Number of rules N."""
     rule_dim: int = 6
@@ -36,42 +36,42 @@ class Config(TrainConfig):
     key_dim: int = 32
     """Size of queries and keys."""
     hidden_dim: int = 128
-    """Hidden units of a rule's MLP; the model without rules has as many as all rules together."""
+    """Hidden units of a rule's MLP; the single MLP has as many as all rules together."""
     slot_dim: int = 100
     """Size of a slot."""
     dropout: float = 0.0
-    """Probability that a selection score is set to zero at first in training."""
+    """Probability, at the start of training, that a selection score is set to zero."""
     score_gain: float = 1.0
-    """Factor on the initial W^q, which chooses the rule."""
+    """Factor on the initial W^q of rule selection."""
     temperature: float = 1.0
-    """Of the straight-through softmax."""
+    """Temperature of the straight-through softmax."""
     self_context: bool = True
-    """May the slot that chose the rule be the one it is applied to?"""
+    """Whether the slot that selects the rule may also be the one it is applied to."""
     image_asks: bool = True
-    """May the image choose the rule, too? The appendix means the operation to."""
+    """Whether the image slot may select the rule too; the appendix intends the operation slot."""
     balance: float = 0.0
-    """Weight of a bonus on the entropy of the rules' mean use: no rule is left behind early."""
+    """Weight of the entropy bonus on the mean use of the rules; it keeps all of them in use."""
     explore_until: float = 0.1
-    """Share of the training over which dropout and bonus fall linearly to zero."""
+    """Fraction of training over which dropout and entropy bonus fall linearly to zero."""
     depth: int = 4
     """Operations in a chain; a training pair is one of them, after up to depth - 1 others."""
     rotation: float = 60.0
-    """Degrees that a rotation turns."""
+    """Angle of a rotation in degrees."""
     shift: float = 0.2
-    """Share of the image's side that a translation moves."""
+    """Distance of a translation, as a fraction of the image size."""
     flip: bool = False
-    """A fifth operation, with a row and a rule of its own, added to the model of the others."""
+    """Add a fifth operation, with an embedding and a rule of its own, to a trained model."""
     start_from: str | None = None
-    """Folder of finished runs (seed-<s> in it): the model begins as theirs, held fast, and only
-    what is added for the fifth operation learns."""
+    """Folder of finished runs (with seed-<s> in it) to start from; their parameters are frozen, and
+    only those of the fifth operation are trained."""
     train_examples: int | None = None
-    """Use only the first so many training digits; none uses all."""
+    """Number of training digits to use; none uses all."""
     validation_examples: int | None = None
-    """Digits kept from training to pick the best model; none keeps a twelfth (5,000 of MNIST)."""
+    """Training digits held out to choose the best model; none: a twelfth (5,000 of MNIST)."""
     test_examples: int | None = None
-    """Test on the first so many test digits; none uses all."""
+    """Number of test digits to use; none uses all."""
     data_seed: int = 0
-    """Seed of the operations in validation and test; runs with other seeds share them."""
+    """Seed of the operations in validation and test; runs with different seeds share them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,12 +90,14 @@ class Config(TrainConfig):
         require_choice("model", self.model, ("nps", "mlp"))
         require_choice("world", self.world, get_args(World))
         if self.start_from is not None and not self.flip:
-            raise ValueError("start_from: got a folder, expected none without flip")
+            raise ValueError("start_from requires flip=True (--flip)")
         for name in ("balance", "dropout"):
             if getattr(self, name) > 0 and self.model != "nps":
-                raise ValueError(f"{name}: got model {self.model}, expected nps: it has choices")
+                raise ValueError(
+                    f"{name} requires model nps, got {self.model}: it has no selection"
+                )
         if self.flip and self.model != "nps":
-            raise ValueError(f"flip: got model {self.model}, expected nps: it adds a rule")
+            raise ValueError(f"flip requires model nps, got {self.model}: it has no rules")
 
     def trained(self) -> Self:
         return dataclasses.replace(self, start_from=None)
@@ -113,4 +115,4 @@ BUILD = (
     "rotation",
     "shift",
 )
-"""Fields that make a model what it is; a run and the one it starts from must agree in them."""
+"""Fields that define the model; a run and the one it starts from must agree in them."""

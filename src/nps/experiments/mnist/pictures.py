@@ -1,4 +1,4 @@
-"""What the model draws for a few test digits, small enough for the log of a run."""
+"""Pictures that the model draws of a few test digits, small enough for the log of a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
 
 SHOWN = 3
-"""Digits that are drawn."""
+"""Number of digits."""
 SEQUENCE = ("rotate_right", "translate_up", "translate_up", "rotate_left", "translate_down")
-"""What is composed: the paper's kind of example, one longer than any training picture's history."""
+"""An example like the paper's, one step longer than the history of any training picture."""
 
 
 @torch.no_grad()

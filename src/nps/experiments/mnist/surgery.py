@@ -1,7 +1,7 @@
-"""Rule surgery, measured (paper, section 2: rules can be added and deleted independently).
+"""Measure rule surgery (paper, section 2: rules can be added and deleted independently).
 
-The rule of one operation is deleted: the other operations' pictures must be the same to the last
-bit. A fifth rule is added and trained on a fifth operation: the old four's must be too.
+Deleting the rule of one operation must leave the pictures of the other operations the same, bit for
+bit; so must adding a fifth rule and training it on a fifth operation.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 class Compared(NamedTuple):
-    """One model before and after a change, an entry an operation."""
+    """A model before and after a change, one entry per operation."""
 
     before: list[float]
-    """Its MSE."""
+    """MSE."""
     after: list[float]
+    """MSE."""
     equal: list[bool]
-    """Are all pictures the same, bit for bit?"""
+    """True if all pictures are the same, bit for bit."""
 
 
 @torch.no_grad()
@@ -39,7 +40,7 @@ def compare(
     matrices: Float[Tensor, "O 2 3"],
     operations: int = len(OPERATIONS),
 ) -> list[Compared]:
-    """What every operation does to every image, in the model and in each changed one."""
+    """Apply every operation to every image, with the model and with each changed one."""
     errors = torch.zeros(1 + len(changed), operations, device=images.device)
     equal = [[True] * operations for _ in changed]
     for o in range(operations):
@@ -64,9 +65,9 @@ def deletion(
     """Delete the rule of each operation in turn.
 
     Returns:
-        A row an operation: its number as `deleted`, the `rule` that served it, and for all
-        operations the MSE `before` and `after` and whether the pictures stayed `equal`. A model
-        with one rule has none to spare: no rows.
+        One row per operation: its index (`deleted`), the `rule` that served it, and for all
+        operations the MSE `before` and `after` and whether the pictures are `equal`. No rows for a
+        model with a single rule.
     """
     if len(model.layer.rules) == 1:
         return []
@@ -94,7 +95,7 @@ def fifth(
 
     Returns:
         `before`, `after` and `equal` as for `deletion`; the fifth operation's `mse`, beside the
-        floors `black` and `copy`, and how often each rule served it (`uses`).
+        baselines `black` and `copy`, and how often each rule served it (`uses`).
     """
     old = compare(original, [model], images, matrices)[0]
     number = len(OPERATIONS)

@@ -1,4 +1,4 @@
-"""The settings that every world model has; experiments inherit and add those of their world."""
+"""Settings of all world models; the experiments inherit them and add those of their world."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ class WorldModelConfig(TrainConfig, ABC):
     epochs: int = 100
     """Passes over the training set."""
     batch_size: int = 512
-    """Transitions a step."""
+    """Transitions per step."""
     learning_rate: float = 5e-4
     """Adam's learning rate."""
     validate_every: int = 5
     """Epochs between validations."""
     extractor: Perception = "medium"
-    """One of C-SWM's extractors, or the paper's four convolutions and slot attention."""
+    """The encoder: one of C-SWM's extractors, or the paper's convolutions and slot attention."""
     width: int = 32
     """Channels of the convolutions (the paper's: 64)."""
     maps: Maps = "sigmoid"
-    """What C-SWM's encoder is shown: the maps of its extractor, or how much each place differs from
-    the mean of its map, so that slots that show their object light or dark are encoded alike."""
+    """Input of C-SWM's encoder: the extractor's maps, or the difference of each pixel to its map's
+    mean, so that a slot is encoded alike whether its object is light or dark in the map."""
     slot_dim: int = 64
     """Size of a slot."""
     hidden_dim: int = 512
-    """Width of C-SWM's encoder and of transitions that are not rules."""
+    """Width of C-SWM's encoder, and of transitions without rules."""
     transition: Kind = "snps"
-    """Sequential or parallel NPS, or what it is compared with."""
+    """Sequential or parallel NPS, or a baseline."""
     action: ActionEncoding = "copied"
-    """Is every slot told the action, or only the slot with the number of the object it moves; or
-    that, and each slot its own number?"""
+    """Copied: every slot gets the action. Factored: only the slot with the index of the object that
+    moves. Numbered: factored, and each slot also gets its own index."""
     selection: Selection = "per-slot"
-    """How rules see slots; the authors' programs have a matrix for each slot position. With one
+    """How selection sees the slots; the authors' programs have a matrix per slot position. With one
     rule, the paper's linear selection cannot see a copied action."""
     rules: int = 1
     """Number of rules N."""
     stages: int = 1
-    """Rules applied one after the other in a step of the world."""
+    """Stages K: rules applied in sequence per step of the world."""
     rule_dim: int = 64
     """Size of a rule's embedding."""
     key_dim: int = 32
@@ -68,32 +68,32 @@ class WorldModelConfig(TrainConfig, ABC):
     rule_layers: int = 1
     """Hidden layers of a rule's MLP (the paper's: 1)."""
     temperature: float = 1.0
-    """Of the softmax that gives the choices of rules and contexts their gradient."""
+    """Temperature of the straight-through softmax."""
     self_context: bool = True
-    """May a slot be its own context?"""
+    """Whether a slot may be its own context."""
     context_gradient: ContextGradient = "slot"
-    """What the choice of a context learns from: the slot that a rule is shown (the paper's), or the
-    update that the rule would make in each context."""
+    """What context selection learns from: the contextual slot that the rule reads (the paper's), or
+    the update that the rule would make with each context."""
     context_dropout: float = 0.0
     """Probability that the score of a context is set to zero in training."""
     alone_until: float = 0.0
-    """Share of the training in which rules see no context, and encoders no contrast, so that a slot
-    first learns to show the object whose actions it is told."""
+    """Fraction of training without contexts for rules and without contrast for encoders, so that a
+    slot first learns to show the object whose actions it gets."""
     null_handicap: float = 0.0
-    """Taken off the null rule's bids in parallel NPS, so that rules are tried on every slot."""
+    """Subtracted from the null rule's scores in parallel NPS, so that rules get tried."""
     negatives: Negatives = "batch"
-    """Shuffled batch; half of it other times of the same episode; or other episodes' same time."""
+    """Source of negatives: the shuffled batch; for half of it, other times of the same episode; or
+    the same time of other episodes."""
     hinge: float = 1.0
-    """How far apart negatives are to be."""
-
+    """Distance that negatives should have at least."""
     statistics: Statistics = "running"
-    """What batch normalisation takes in evaluation: the running mean of batches (C-SWM), or what
-    training images have with the very weights that are validated."""
+    """Batch normalisation statistics in evaluation: running means (C-SWM), or the statistics of
+    training images under the parameters that are evaluated."""
 
     @property
     @abstractmethod
     def slots(self) -> int:
-        """Number of slots M: a field, or another name for one."""
+        """Number of slots M: a field of the subclass, or derived from one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,7 +103,7 @@ class WorldModelConfig(TrainConfig, ABC):
         require_choice("extractor", self.extractor, get_args(Perception))
         require_choice("maps", self.maps, get_args(Maps))
         if self.maps != "sigmoid" and self.extractor == "slot-attention":
-            raise ValueError(f"maps: got {self.maps!r}, but slot attention has none")
+            raise ValueError(f"maps: got {self.maps!r}, which slot attention does not support")
         require_choice("transition", self.transition, get_args(Kind))
         require_choice("action", self.action, get_args(ActionEncoding))
         require_choice("selection", self.selection, get_args(Selection))

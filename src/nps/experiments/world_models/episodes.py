@@ -1,7 +1,7 @@
-"""What a world model is trained and tested on, whatever the world.
+"""The data of a world model, whatever the world.
 
-Images are not stored for every use: a batch asks for those of some episodes at some times, and gets
-them on the device, inside a captured step and under `vmap` too.
+Images need not be stored: a batch asks for those of some episodes at some times, and they are made
+on the device, inside a captured step and under `vmap` too.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ class Episodes(Protocol):
 
     @property
     def action(self) -> Int[Tensor, "E T"] | Float[Tensor, "E T A"]:
-        """Numbers of discrete actions, or vectors; asked for where episodes are equally long."""
+        """Discrete actions, or vectors; only for episodes of equal length."""
         ...
 
     @property
     def lengths(self) -> Int[Tensor, "E"]:
-        """Observations of each episode: T + 1 where it is whole."""
+        """Number of observations of each episode: T + 1 for a complete one."""
         ...
 
     def images(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
     ) -> Shaped[Tensor, "n H W C"]:
-        """What is seen in some episodes at some times: bytes, or numbers from 0 to 1."""
+        """The images of some episodes at some times: bytes, or floats from 0 to 1."""
         ...
 
     def actions(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
     ) -> Int[Tensor, "n"] | Float[Tensor, "n A"]:
-        """What is done in some episodes at some times."""
+        """The actions of some episodes at some times."""
         ...
 
     def truth(self) -> Shaped[Tensor, "E T+1 numbers"]:
-        """What the world was, as numbers that are equal for equal states."""
+        """The true states as numbers: equal exactly for equal states."""
         ...
 
 
 def steps(data: Episodes) -> int:
-    """T, the steps of every episode."""
+    """T, the number of steps of every episode."""
     return data.action.shape[1]
 
 
 def transitions(data: Episodes) -> Moments:
-    """Where a step begins, episode by episode: all that can be trained on."""
+    """The start of every transition, episode by episode."""
     count = data.lengths - 1
     episode = torch.arange(len(count), device=count.device).repeat_interleave(count)
     first = (count.cumsum(0) - count)[episode]
@@ -61,7 +61,7 @@ def transitions(data: Episodes) -> Moments:
 
 
 def numbered(images: Shaped[Tensor, "n ..."]) -> Int[Tensor, "n"]:
-    """A number for each image, equal for equal ones; counted on the host."""
+    """A number for each image, equal exactly for equal images; computed on the host."""
     known: dict[bytes, int] = {}
     rows = images.reshape(len(images), -1).cpu().numpy()
     return torch.tensor([known.setdefault(row.tobytes(), len(known)) for row in rows])

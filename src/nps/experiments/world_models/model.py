@@ -1,4 +1,4 @@
-"""A world model from its settings: the encoder, and the transition with its actions."""
+"""Build a world model from its settings: the encoder, and the transition with its actions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nps.perception.slot_encoder import SlotEncoder
 def make_model(
     config: WorldModelConfig, actions: AnyActions, image: tuple[int, int, int]
 ) -> WorldModel:
-    """All of it, initialised by torch's global generator; an image is (H, W, C)."""
+    """The whole model, initialised by torch's global generator; an image is (H, W, C)."""
     encoder = make_encoder(config, image)
     return WorldModel(encoder, make_dynamics(config, actions), actions)
 
 
 def make_encoder(config: WorldModelConfig, image: tuple[int, int, int]) -> nn.Module:
-    """From images (B, H, W, C) to slots (B, M, D)."""
+    """The encoder: images (B, H, W, C) -> slots (B, M, D)."""
     height, width, channels = image
     if height != width:
         raise ValueError(f"images: got {height} x {width} pixels, expected a square")
@@ -39,13 +39,13 @@ def make_encoder(config: WorldModelConfig, image: tuple[int, int, int]) -> nn.Mo
 
 
 def make_dynamics(config: WorldModelConfig, actions: AnyActions) -> Transition:
-    """From the slots of one moment, told of actions, to those of the next."""
+    """The transition: slots and actions -> the next slots."""
     return make_transition(
         config.transition,
         config.slot_dim,
         actions.dim,
         slots=config.slots,
-        numbers=actions.numbers,
+        index_dim=actions.index_dim,
         hidden_dim=config.hidden_dim,
         rules=config.rules,
         stages=config.stages,

@@ -17,7 +17,7 @@ from nps.experiments.world_models.config import WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
 from nps.experiments.world_models.model import make_dynamics, make_model
 from nps.metrics.ranking import hits_and_mrr, ranks, report
-from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, elsewhere, negatives
+from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, negative_moments, negatives
 from nps.models.transitions import RuleTransition
 from nps.models.world_model import AnyActions, WorldModel
 from nps.perception.extractors import Norm, ObjectEncoder
@@ -128,7 +128,7 @@ class WorldModelTask(Task, Generic[C, E]):
         """Both parts of the loss of the steps that begin at some moments."""
         kind, count = self.config.negatives, len(now.time)
         draws, for_rules = noise[:, :DRAWS], noise[:, DRAWS:]
-        more = elsewhere(kind, now, draws, len(data.lengths), data.lengths)
+        more = negative_moments(kind, now, draws, len(data.lengths), data.lengths)
         episode = torch.cat([now.episode, now.episode, more.episode])
         time = torch.cat([now.time, now.time + 1, more.time])
         state, came, others = look(episode, time).split([count, count, len(more.time)])

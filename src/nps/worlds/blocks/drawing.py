@@ -1,9 +1,9 @@
-"""Images of the blocks: 50 x 50 pixels, 10 a cell, on black.
+"""Images of the blocks: 50 x 50 pixels, 10 per cell, on black.
 
-A shape lies on 11 x 11 pixels, as scikit-image draws a polygon with corners at 0 and 10: where it
-fills its last row or column, it reaches one pixel into the next cell, or is cut at the border. Of
-two blocks on one pixel the later one is seen. Images are drawn where the state is, without reading
-the host: a block's colour is written to the pixels of its shape in a table.
+A shape has 11 x 11 pixels, as scikit-image draws a polygon with corners at 0 and 10: its last row
+and column reach one pixel into the next cell, or are cut off at the border. Where two blocks
+overlap, the later one is visible. Images are drawn on the state's device without host access: a
+block's colour is scattered to the pixels of its shape, which are in a table.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 CELL = 10
 PIXELS = GRID * CELL
 FRAME = PIXELS + 1
-"""An image with one more row and column, which are cut off: for what reaches over the border, and
-the last pixel for what is not in a shape."""
+"""An image with an extra row and column, which are cut off: for pixels beyond the border, and, in
+the last pixel, for those that are not part of a shape."""
 SHAPES = ("circle", "triangle", "square", "diamond", "cross", "pentagon")
 
 
 def render(state: State) -> UInt8[Tensor, "*batch 50 50 3"]:
-    """The image of each world, black 0 to 255, channels last."""
+    """The image of each world, bytes, channels last."""
     row, column = state.positions.long().unbind(-1)
     corner = CELL * (FRAME * row + column)
     pixel = _pixels(corner.device)[state.shapes.long()] + corner[..., None]
@@ -36,7 +36,7 @@ def render(state: State) -> UInt8[Tensor, "*batch 50 50 3"]:
     ink = state.colours[..., None, :].expand(pixel.shape)
     *batch, objects = corner.shape
     frame = state.colours.new_zeros(*batch, FRAME * FRAME, 3)
-    for m in range(objects):  # one after the other: the later one is seen
+    for m in range(objects):  # in order: the later one is visible
         frame = frame.scatter(-2, pixel[..., m, :, :], ink[..., m, :, :])
     return frame.view(*batch, FRAME, FRAME, 3)[..., :PIXELS, :PIXELS, :]
 
@@ -59,7 +59,7 @@ def masks() -> Bool[Tensor, "S 11 11"]:
 
 @cache
 def _pixels(device: torch.device) -> Int64[Tensor, "S 121"]:
-    """Where in the frame the pixels of a shape at the first cell are; far outside, what is not."""
+    """Pixel indices of each shape in the first cell; far outside for pixels not in the shape."""
     row = torch.arange(CELL + 1)[:, None]
     place = torch.where(masks(), FRAME * row + row.T, FRAME * FRAME)
     return place.flatten(1).to(device)

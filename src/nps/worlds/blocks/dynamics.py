@@ -1,8 +1,8 @@
 """The rules of the weighted blocks, for any number of worlds at once.
 
-An action moves one block by one cell. If another block is there, it is pushed one cell further,
-provided that it is lighter and that the cell behind it is free. At most two blocks move. Nothing
-here reads the host, so that a step can be captured on CUDA.
+An action moves one block by one cell. A block in the way is pushed one cell further, if it is
+lighter and the cell behind it is free. At most two blocks move. Nothing here waits for the device,
+so that a step can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ STAY, NORTH, EAST, SOUTH, WEST = range(5)
 
 
 class Outcome(IntEnum):
-    """What came of an action."""
+    """The outcome of an action."""
 
     NOTHING = 0
-    """To stay; or a wall, a block that is not lighter, or a pushed block at a wall in the way."""
+    """To stay; or in the way is a wall, a block that is not lighter, or a lighter one at a wall."""
     FREE = 1
-    """The block moved and met no other."""
+    """The block moved into a free cell."""
     PUSH = 2
-    """The block moved and another one with it."""
+    """The block moved and pushed another one."""
     INVALID = 3
-    """Two blocks in a row in the way: nothing moves, and no such step is recorded."""
+    """Two blocks in a row are in the way: nothing moves, and such a step is not recorded."""
 
 
 class State(NamedTuple):
     """M blocks in every world of a batch. Only `positions` changes within an episode."""
 
     positions: Int8[Tensor, "*batch M 2"]
-    """Row and column, from the upper left, 0 to 4; no two blocks in one cell."""
+    """Row and column from the upper left, 0 to 4; no two blocks share a cell."""
     weights: Int8[Tensor, "*batch M"]
-    """Their order alone matters."""
+    """Only their order matters."""
     shapes: Int8[Tensor, "*batch M"]
-    """As in `nps.worlds.blocks.drawing.SHAPES`."""
+    """Indices into `nps.worlds.blocks.drawing.SHAPES`."""
     colours: UInt8[Tensor, "*batch M 3"]
 
     def at(self, index: Tensor | int | slice) -> State:
@@ -53,7 +53,7 @@ class State(NamedTuple):
 
 
 def action_count(objects: int = 5, stay: bool = True) -> int:
-    """25 actions for 5 blocks as in Ke et al.'s data, or 20 without staying as in C-SWM's."""
+    """For 5 blocks: 25 actions as in Ke et al.'s data, or 20 without staying as in C-SWM's."""
     return objects * (5 if stay else 4)
 
 
@@ -63,10 +63,11 @@ def step(
     """The state after an action in each world, and its `Outcome`.
 
     Args:
-        state: not changed.
-        action: block * 5 + direction, where directions are stay, north, east, south, west; below
-            `action_count`, which is not checked.
-        stay: without it an action is block * 4 + direction, beginning with north.
+        state: is not modified.
+        action: block * 5 + direction, where directions are stay, north, east, south, west. Must be
+            below `action_count`; this is not checked.
+        stay: False if there is no action to stay: then an action is block * 4 + direction, and
+            directions start with north.
     """
     positions, weights = state.positions, state.weights
     if action.shape != weights.shape[:-1]:

@@ -1,8 +1,8 @@
-"""The modes of the weighted blocks: how an episode's weights, colours and shapes are drawn.
+"""The modes of the weighted blocks: how an episode's weights, colours and shapes are sampled.
 
-`observed`, `unobserved`, `fixed-unobserved` and their tests are those of Ke et al. (2021), and the
-paper describes `unobserved`. `fixed-palette` is ours: nothing but the positions differs between
-episodes. `shapes` are C-SWM's 2D shapes, where nothing pushes.
+`observed`, `unobserved`, `fixed-unobserved` and their tests are from Ke et al. (2021); the paper
+describes `unobserved`. `fixed-palette` is ours: episodes differ in positions only. `shapes` are
+C-SWM's 2D shapes, where nothing is pushed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ OBJECTS = range(2, len(SHAPES) + 1)
 
 
 class Mode(NamedTuple):
-    """How to draw the constant part of an episode: called with count, objects, generator."""
+    """Samplers of the constant part of an episode, called with count, objects, generator."""
 
     weighted: Callable[[int, int, torch.Generator], Weighted]
     shapes: Callable[[int, int, torch.Generator], Int8[Tensor, "B M"]]
 
 
 def any_of(kinds: int, count: int, objects: int, draw: torch.Generator) -> Int8[Tensor, "B M"]:
-    """Each block has any of the first shapes, whatever its weight."""
+    """Each block has a random one of the first shapes, independent of its weight."""
     shapes = torch.randint(kinds, (count, objects), generator=draw, device=draw.device)
     return shapes.to(torch.int8)
 
 
 def in_turn(kinds: int, count: int, objects: int, draw: torch.Generator) -> Int8[Tensor, "B M"]:
-    """The first shapes one after the other, the same in every episode."""
+    """The first shapes in turn, the same in every episode."""
     shapes = torch.arange(objects, dtype=torch.int8, device=draw.device) % kinds
     return shapes.expand(count, objects).clone()
 
@@ -76,12 +76,12 @@ MODES: dict[str, Mode] = {
 def start(
     count: int, mode: str = "unobserved", generator: torch.Generator | None = None, objects: int = 5
 ) -> State:
-    """Begin `count` episodes: blocks in different cells, all placements equally likely.
+    """Start `count` episodes: blocks in different cells, all placements equally likely.
 
     Args:
         count: number of worlds B.
         mode: a name in `MODES`.
-        generator: what to draw with; the state is on its device. None: torch's own, on the CPU.
+        generator: random generator; the state is on its device. None: torch's own, on the CPU.
         objects: number of blocks M, 2 to 6.
     """
     if count < 1:

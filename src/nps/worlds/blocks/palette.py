@@ -1,9 +1,9 @@
-"""Colours and weights of the blocks, drawn anew for every episode.
+"""Colours and weights of the blocks, sampled for every episode.
 
 Observed weights are shades of ColorBrewer's Blues: the darker, the heavier. Unobserved ones are
-colours of its Set1, whose order says nothing: the weight of a colour is its place in the list. The
-new colours of the few-shot tests are from Set3, with weights between those of Set1. Weights are
-twice the place, so that a half is a whole number.
+colours of its Set1, whose order is arbitrary: the weight of a colour is its position in the list.
+The new colours of the few-shot tests are from Set3, with weights between those of Set1. Weights are
+twice the position, so that halves are integers.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 BLUES = ["f7fbff", "deebf7", "c6dbef", "9ecae1", "6baed6", "4292c6", "2171b5", "08519c", "08306b"]
 SET1 = ["e41a1c", "377eb8", "4daf4a", "984ea3", "ff7f00", "ffff33", "a65628", "f781bf", "999999"]
 NEW = {"80b1d3": 4, "ffffb3": 1, "b3de69": 6}
-"""Of Set3, by their place there. Ke et al. draw new ones for every data set; with a fixed choice,
-the data to adapt on and the data to test with have the same."""
+"""Colours of Set3 and their positions. Ke et al. sample new ones for every data set; with a fixed
+choice, the data to adapt on and the test data share them."""
 
 
 def shades(count: int, objects: int, draw: torch.Generator, spread: float) -> Weighted:
     """Evenly spaced shades, each moved by up to `spread` of the distance to the next."""
     gap = 1 / (objects - 1)
     noise = (2 * torch.rand(count, objects, generator=draw, device=draw.device) - 1) * gap * spread
-    noise[:, 0] = noise[:, 0].abs()  # the outermost ones stay on the scale
+    noise[:, 0] = noise[:, 0].abs()  # the outermost stay on the scale
     noise[:, -1] = -noise[:, -1].abs()
     return _by_shade(torch.arange(objects, device=draw.device) * gap + noise)
 
 
 def any_shades(count: int, objects: int, draw: torch.Generator) -> Weighted:
-    """Shades drawn uniformly."""
+    """Uniformly random shades."""
     shade = torch.rand(count, objects, generator=draw, device=draw.device)
     return _by_shade(shade.sort(-1).values)
 
@@ -43,7 +43,7 @@ def any_shades(count: int, objects: int, draw: torch.Generator) -> Weighted:
 def set1(count: int, objects: int, draw: torch.Generator, new: int = 0) -> Weighted:
     """Different colours of Set1 and the first `new` ones of `NEW`, in the order of these lists.
 
-    As in the original, a block's number therefore tells its rank among the known weights.
+    As in the original, a block's index is therefore its rank among the known weights.
     """
     known = len(SET1)
     score = torch.rand(count, known + new, generator=draw, device=draw.device)
@@ -68,7 +68,7 @@ def weightless(count: int, objects: int, draw: torch.Generator) -> Weighted:
 
 
 def blues(shade: Float[Tensor, "*batch"]) -> UInt8[Tensor, "*batch 3"]:
-    """From almost white, 0, to dark, 1: straight lines between the colours of the list."""
+    """From almost white (0) to dark (1), interpolated between the colours of the list."""
     table = _table(BLUES, shade.device).float()
     place = shade * (len(BLUES) - 1)
     below = place.long().clamp(0, len(BLUES) - 2)

@@ -1,8 +1,8 @@
-"""Episodes of random actions, as the paper collects them: 1,000 of 100 steps to train with, 10,000
-of 10 to test.
+"""Episodes of random actions, as in the paper: 1,000 of 100 steps for training, 10,000 of 10 steps
+for testing.
 
-Kept as positions, not as images: 100,000 steps are 2 MB instead of 760, and are drawn on the device
-inside a training step.
+Stored as positions, not as images: 100,000 steps take 2 MB instead of 760, and are drawn on the
+device inside a training step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxtyping import Int8, Int64, UInt8
 
 
-class Episodes(NamedTuple):
+class BlockEpisodes(NamedTuple):
     """E episodes of T steps; the action at t leads from the state at t to the one at t + 1."""
 
     positions: Int8[Tensor, "E T+1 M 2"]
@@ -28,15 +28,15 @@ class Episodes(NamedTuple):
     colours: UInt8[Tensor, "E M 3"]
     action: Int64[Tensor, "E T"]
     outcome: Int8[Tensor, "E T"]
-    """An `Outcome` each, never INVALID."""
+    """`Outcome`s, never INVALID."""
 
     def state(self, episode: Tensor | int | slice, t: Tensor | int | slice) -> State:
         """The states of some episodes at some times; indices of equal shapes, or one time."""
         constant = (self.weights, self.shapes, self.colours)
         return State(self.positions[episode, t], *(part[episode] for part in constant))
 
-    def to(self, device: torch.device | str) -> Episodes:
-        return Episodes(*(part.to(device) for part in self))
+    def to(self, device: torch.device | str) -> BlockEpisodes:
+        return BlockEpisodes(*(part.to(device) for part in self))
 
 
 def episodes(
@@ -47,8 +47,8 @@ def episodes(
     *,
     objects: int = 5,
     stay: bool = True,
-) -> Episodes:
-    """Record episodes of uniformly random actions; an invalid push is drawn again.
+) -> BlockEpisodes:
+    """Record episodes of uniformly random actions; an invalid push is sampled again.
 
     Args:
         count: number of episodes E.
@@ -56,7 +56,7 @@ def episodes(
         seed: equal seeds give equal episodes.
         mode: a name in `MODES`.
         objects: number of blocks M, 2 to 6.
-        stay: whether a block may also be told to stay: `objects` * 5 actions, else * 4.
+        stay: whether there is an action to stay: `objects` * 5 actions, else * 4.
     """
     if steps < 1:
         raise ValueError(f"steps: got {steps}, expected at least 1")
@@ -69,7 +69,7 @@ def episodes(
         actions.append(action)
         outcomes.append(outcome)
     walk = torch.stack(positions, 1)
-    return Episodes(walk, *first[1:], torch.stack(actions, 1), torch.stack(outcomes, 1))
+    return BlockEpisodes(walk, *first[1:], torch.stack(actions, 1), torch.stack(outcomes, 1))
 
 
 def _random_step(

@@ -1,4 +1,4 @@
-"""What `nps inspect` shows of a run of mnist: its rules, and digits transformed by hand."""
+"""What `nps inspect` shows of a run of mnist: its rules, and digits transformed by chosen rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nps.experiments.mnist.compose import (
     through_pictures,
 )
 from nps.inspect import figures
-from nps.inspect.report import Block, Figure, Table, Text
+from nps.inspect.report import Figure, Part, Table, Text
 from nps.inspect.rules import rule_table, usage
 from nps.metrics.segregation import usage_table
 from nps.models.digits import DigitTransformation, OperandNPS
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
     from nps.experiments.mnist.task import MnistTask
 
 MOST = 20
-"""Digits, and steps, that fit a picture."""
+"""Most digits, and most steps, that fit a picture."""
 
 
 @dataclass(frozen=True)
-class LookOptions:
+class InspectOptions:
     """Flags of `nps inspect` for runs of mnist."""
 
     compose: str = ""
-    """Operations, one after the other (rotate_right,translate_up), each by the model's own rule."""
+    """Operations to apply in sequence (rotate_right,translate_up), each by the model's own rule."""
     rules: str = ""
-    """Rules by their numbers instead (0,2)."""
+    """Rules to apply in sequence instead, by index (0,2)."""
     index: str = "0,1,2,3"
-    """What to transform: test images by their place."""
+    """Test images to transform, by index."""
     digits: str = ""
-    """Or by what they show: for each of these (7,7,2) the first test image not yet taken."""
+    """Test images to transform, by digit (7,7,2): each is the first one that is not yet taken."""
 
     def __post_init__(self) -> None:
         if self.compose and self.rules:
-            raise ValueError("rules: got them beside compose, expected one of the two")
+            raise ValueError("compose, rules: got both, expected one of the two")
         for operation in self.operations:
             if operation not in EVERY_OPERATION:
                 hint = nearest(operation, EVERY_OPERATION)
                 raise ValueError(f"compose: unknown operation {operation!r}{hint}")
         for name in ("rules", "digits", "index"):
-            numbers(name, getattr(self, name))
+            integers(name, getattr(self, name))
         if not self.digits and not self.index:
-            raise ValueError("index: got none, expected some to transform, e.g. 0,15,300")
-        if max(len(self.operations), len(numbers("rules", self.rules))) > MOST:
-            raise ValueError(f"compose: got more than {MOST} steps, which fit no picture")
-        if any(digit > 9 for digit in numbers("digits", self.digits)):
+            raise ValueError("index: got none, expected some, e.g. 0,15,300")
+        if max(len(self.operations), len(integers("rules", self.rules))) > MOST:
+            raise ValueError(f"compose: got more than {MOST} steps, expected at most {MOST}")
+        if any(digit > 9 for digit in integers("digits", self.digits)):
             raise ValueError(f"digits: got {self.digits!r}, expected digits from 0 to 9")
 
     @property
@@ -70,29 +70,31 @@ class LookOptions:
         return [name.strip() for name in self.compose.split(",")] if self.compose else []
 
 
-def numbers(name: str, text: str) -> list[int]:
-    """Numbers between commas."""
+def integers(name: str, text: str) -> list[int]:
+    """Parse integers separated by commas."""
     parts = [part.strip() for part in text.split(",")] if text else []
     if not all(part.isascii() and part.isdigit() for part in parts) or len(parts) > MOST:
         raise ValueError(f"{name}: got {text!r}, expected up to {MOST} numbers, e.g. 0,2")
     return [int(part) for part in parts]
 
 
-def look(task: MnistTask, model: DigitTransformation, options: LookOptions) -> Sequence[Block]:
+def inspect_digits(
+    task: MnistTask, model: DigitTransformation, options: InspectOptions
+) -> Sequence[Part]:
     """The rules of the model, or what a sequence of them does to some test digits."""
     if not options.compose and not options.rules:
-        return at_a_glance(task, model)
+        return rule_use(task, model)
     if not figures.available():
         flag = "--compose" if options.compose else "--rules"
-        raise UserError(f"{flag} draws: {extra('plots')}")
+        raise UserError(f"{flag} draws a picture: {extra('plots')}")
     images, names = chosen_digits(task, options)
     if options.compose:
         return by_operation(task, model, images, names, options.operations)
-    return by_rule(task, model, images, names, numbers("rules", options.rules))
+    return by_rule(task, model, images, names, integers("rules", options.rules))
 
 
 @torch.no_grad()
-def at_a_glance(task: MnistTask, model: DigitTransformation) -> list[Block]:
+def rule_use(task: MnistTask, model: DigitTransformation) -> list[Part]:
     """Which rule serves which operation, over the first test digits."""
     digits, chains = task.digits["test"][:CHUNK], task.chains["test"][:CHUNK]
     errors: list[Tensor] = []
@@ -105,7 +107,7 @@ def at_a_glance(task: MnistTask, model: DigitTransformation) -> list[Block]:
     mse = torch.cat(errors).mean().item()
     over = f"the first {len(digits)} test digits; MSE {mse:.4f}"
     if not isinstance(model.layer, OperandNPS):
-        return [Text(f"No rules: one MLP is fed the operation. Over {over}")]
+        return [Text(f"No rules: one MLP gets the operation as input. Over {over}")]
     operation, rule = chains.flatten().cpu(), torch.cat(rules).cpu()
     table = usage_table(operation, rule, len(task.operations), len(model.layer.rules))
     caption = f"Uses over {over}"
@@ -116,15 +118,15 @@ def at_a_glance(task: MnistTask, model: DigitTransformation) -> list[Block]:
 
 
 def chosen_digits(
-    task: MnistTask, options: LookOptions
+    task: MnistTask, options: InspectOptions
 ) -> tuple[Float[Tensor, "B 64 64"], list[str]]:
-    """The test images that were asked for, and what to call them."""
+    """The chosen test images, and their names."""
     test = task.digits["test"]
     labels = mnist.load(task.config.world).test.labels[: len(test)]
     if options.digits:
-        places = places_of(labels, numbers("digits", options.digits))
+        places = first_showing(labels, integers("digits", options.digits))
     else:
-        places = numbers("index", options.index)
+        places = integers("index", options.index)
     for place in places:
         if place >= len(test):
             raise UserError(f"--index: got {place}, expected 0 to {len(test) - 1}")
@@ -132,8 +134,8 @@ def chosen_digits(
     return paste(test[torch.tensor(places, device=test.device)]), names
 
 
-def places_of(labels: Int[Tensor, "E"], digits: Sequence[int]) -> list[int]:
-    """The first images that show these digits, each another one."""
+def first_showing(labels: Int[Tensor, "E"], digits: Sequence[int]) -> list[int]:
+    """The indices of the first images that show these digits, all different."""
     found: list[int] = []
     for digit in digits:
         shows: list[int] = (labels == digit).nonzero().flatten().tolist()
@@ -150,11 +152,11 @@ def by_operation(
     images: Float[Tensor, "B 64 64"],
     names: Sequence[str],
     operations: Sequence[str],
-) -> list[Block]:
+) -> list[Part]:
     """The true pictures and the model's, after each operation."""
     for name in operations:
         if name not in task.operations:
-            raise UserError(f"--compose: this model was not taught {name}")
+            raise UserError(f"--compose: this model was not trained on {name}")
     steps = torch.tensor([task.operations.index(name) for name in operations])
     rule_of = rules_in_use(model, paste(task.digits["test"][:CHUNK]), len(task.operations))
     sequence = steps.to(images.device).unsqueeze(-1).expand(-1, len(images))
@@ -179,8 +181,8 @@ def error_table(
     ]
     caption = (
         "MSE over these digits after each step. Through pictures: decoded and encoded again before "
-        "the next rule. In the slot: rule after rule, decoded to look. Copy: the true picture "
-        "before the step."
+        "the next rule. In the slot: rule after rule, decoded only to be shown. Copy: the true "
+        "picture before the step."
     )
     head = ["Step", "Operation", "Rule", "Through pictures", "In the slot", "Black", "Copy"]
     return Table(head, rows, caption)
@@ -193,10 +195,10 @@ def by_rule(
     images: Float[Tensor, "B 64 64"],
     names: Sequence[str],
     rules: Sequence[int],
-) -> list[Block]:
-    """What rules do, whatever they were learned for."""
+) -> list[Part]:
+    """The picture after each rule, whichever operation it serves."""
     if not isinstance(model.layer, OperandNPS):
-        raise UserError("--rules: this model has none; --compose feeds it the operations")
+        raise UserError("--rules: this model has no rules; use --compose")
     count = len(model.layer.rules)
     for rule in rules:
         if rule >= count:

@@ -10,12 +10,12 @@ import numpy as np
 
 from nps.errors import extra
 from nps.experiments import changes
-from nps.experiments.experiment import Experiment, NoOptions
+from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.summaries import count, median_run, spread
 from nps.inspect import figures
-from nps.inspect.report import Block, Figure, Heading, Lines, Report, Table, Text
-from nps.inspect.rules import rule_table, usage
+from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text
+from nps.inspect.rules import usage
 from nps.worlds.arithmetic import OPERATIONS
 
 # The paper: section 4.1, its table for 5 rules, and the table for 6 in a comment of the appendix.
@@ -101,17 +101,6 @@ def choices_table(results: dict[str, list[Result]]) -> Table:
         "examples in which the right point was chosen."
     )
     return Table(["Model", "NMI", "Primary", "Context"], rows, caption)
-
-
-def look(task: Any, model: Any, options: NoOptions) -> list[Block]:
-    """One trained model: which rule serves which operation, and the rules in words."""
-    tested = task.test(model)
-    caption = f"Uses on the test set; MSE {tested['mse']:.3g}"
-    return [
-        usage(OPERATIONS, tested["table"], caption),
-        rule_table(model.layer.rules, OPERATIONS, tested["table"]),
-        in_words(tested["rules"]),
-    ]
 
 
 def in_words(rules: Sequence[dict[str, Any]]) -> Lines:

@@ -1,5 +1,5 @@
-"""One trained world model of blocks: which slot shows which block, the moves it knows, and, if it
-has rules, what they do in a push; with pictures of pushes and of episodes foreseen."""
+"""What `nps inspect` shows of a world model of blocks: which slot shows which block, which moves it
+predicts and, if it has rules, what they do in a push; pictures of pushes and of roll-outs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nps.experiments.blocks.pictures import pushes_drawn
-from nps.experiments.blocks.pushes import Pushes, answers, pushes_from, slots_of_blocks, told
-from nps.experiments.experiment import NoOptions
-from nps.experiments.world_models.look import foreseen, ranking_table
+from nps.experiments.blocks.pictures import pushes_figure
+from nps.experiments.blocks.pushes import (
+    Pushes,
+    pusher_is_context,
+    pushes_from,
+    slot_changes,
+    slots_of_blocks,
+)
+from nps.experiments.world_models.inspect import ranking_table, rollout_figure
 from nps.inspect import figures
-from nps.inspect.report import Block, Table, Text
+from nps.inspect.report import Part, Table, Text
 from nps.models.transitions import RuleTransition
 from nps.rules import Trace
 from nps.worlds.blocks import render
@@ -27,29 +32,29 @@ RANKED = 1_000
 
 
 @torch.no_grad()
-def look(task: Any, model: Any, options: NoOptions) -> list[Block]:
-    """The slot that shows each block, what becomes of every kind of action, and the pushes."""
-    found = answers(model, task.sets["train"], task.config.objects)
-    table = found.cpu().tolist()
+def inspect_blocks(task: Any, model: Any) -> list[Part]:
+    """The slot that shows each block, the moves that are predicted, the ranking and the pushes."""
+    changes = slot_changes(model, task.sets["train"], task.config.objects)
+    table = changes.cpu().tolist()
     slots = [f"slot {m}" for m in range(len(table[0]))]
     rows = [[f"block {block}", *map(str, row)] for block, row in enumerate(table)]
     caption = "Free moves of the training set: the slot whose encoding changes most, by block."
     moves = task.moves(model)
     shares = [f"{100 * moves[f'moves_{kind}']:.1f} %" for kind in KINDS if f"moves_{kind}" in moves]
     names = [kind.replace("_", "-") for kind in KINDS if f"moves_{kind}" in moves]
-    about = "Of all actions, those whose prediction is nearest to what the action does."
-    blocks: list[Block] = [
+    about = "Share of actions whose prediction is nearest to their own outcome, of all actions'."
+    parts: list[Part] = [
         Table(["", *slots], rows, caption),
         Table(["", *names], [["right", *shares]], about),
-        ranked(task, model),
+        ranking(task, model),
     ]
     if isinstance(model.transition, RuleTransition):
-        blocks += pushes_told(task, model, slots_of_blocks(found).slot)
-    return [*blocks, *foreseen(task, model)]
+        parts += rules_in_pushes(task, model, slots_of_blocks(changes).slot)
+    return [*parts, *rollout_figure(task, model)]
 
 
-def ranked(task: Any, model: Any) -> Table:
-    """H@1 and its floors; a rank among fewer states is better, so it is said among how many."""
+def ranking(task: Any, model: Any) -> Table:
+    """H@1 and its baselines. Ranks among fewer states are better, so the caption says how many."""
     count = len(task.sets["test"].lengths)
     most = min(count, RANKED)
     among = "Test set"
@@ -58,23 +63,30 @@ def ranked(task: Any, model: Any) -> Table:
     return ranking_table(task.ranking(model, most), task.horizons, among)
 
 
-def pushes_told(task: Any, model: Any, slot: Int[Tensor, "objects"]) -> list[Block]:
-    """What rules do when a block pushes another, and whether the trace tells who pushes."""
+def rules_in_pushes(task: Any, model: Any, slot: Int[Tensor, "objects"]) -> list[Part]:
+    """What the rules do when a block pushes another, and whether the trace shows who pushes."""
     pushes = pushes_from(task.acted_from("test"), task.config.stay)
     if not len(pushes.action):
         return []
     _, trace = model.traced(model.encode(render(pushes.before)), pushes.action)
-    share = 100 * told(trace, pushes, slot).double().mean().item()
-    sentence = f"In {share:.1f} % of {len(pushes.action)} pushes the pushed block's context is"
-    blocks: list[Block] = [roles(pushes, trace, slot, model.transition.layer.rules.names)]
-    blocks.append(Text(f"{sentence} the pusher, when a rule last changed it."))
+    share = 100 * pusher_is_context(trace, pushes, slot).double().mean().item()
+    sentence = (
+        f"In {share:.1f} % of {len(pushes.action)} pushes, the pusher is the context of the rule "
+        "that last changed the pushed block."
+    )
+    parts: list[Part] = [
+        roles_table(pushes, trace, slot, model.transition.layer.rules.names),
+        Text(sentence),
+    ]
     if figures.available():
-        blocks.append(pushes_drawn(pushes, trace, slot))
-    return blocks
+        parts.append(pushes_figure(pushes, trace, slot))
+    return parts
 
 
-def roles(pushes: Pushes, trace: Trace, slot: Int[Tensor, "objects"], names: list[str]) -> Table:
-    """How often each rule fired on the pusher's slot, the pushed block's and the others'."""
+def roles_table(
+    pushes: Pushes, trace: Trace, slot: Int[Tensor, "objects"], names: list[str]
+) -> Table:
+    """How often each rule fires on the slots of the pusher, the pushed block and the others."""
     rule = trace.rule[..., slot]  # by block instead of by slot
     block = torch.arange(len(slot), device=rule.device)
     pusher = (block == pushes.pusher[:, None])[:, None].expand_as(rule)

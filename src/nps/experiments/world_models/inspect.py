@@ -1,5 +1,5 @@
-"""One trained world model: what it does for each action, its ranking beside the floors, and what it
-foresees."""
+"""What `nps inspect` shows of a world model: what it does for each action, its ranking beside the
+baselines, and pictures of its roll-outs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.nn.functional import one_hot
 
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
 from nps.inspect import figures
-from nps.inspect.report import Block, Figure, Table
-from nps.inspect.rollouts import foresee, gallery
+from nps.inspect.report import Figure, Part, Table
+from nps.inspect.rollouts import gallery, predict_images
 from nps.models.transitions import RuleTransition
 from nps.models.world_model import WorldModel
 from nps.rules import Trace
@@ -21,20 +21,30 @@ from nps.rules import Trace
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
 
-MOST = 4_000
-"""Test transitions that are looked at."""
+MOST_TRANSITIONS = 4_000
+"""Test transitions that the tables count."""
 POOL = 20_000
-"""Training states, one of which a prediction may look like."""
-DRAWN = 4
-"""Test episodes that are drawn."""
+"""Training images among which the image of a prediction is searched."""
+SHOWN_EPISODES = 4
+
+
+def inspect_world_model(
+    task: Any, model: WorldModel, action_names: Sequence[str] | None
+) -> list[Part]:
+    """Slots, rules and contexts by action; the ranking and its baselines; roll-outs."""
+    return [
+        *action_tables(task, model, action_names),
+        ranking_table(task.test(model), task.horizons),
+        *rollout_figure(task, model),
+    ]
 
 
 @torch.no_grad()
 def action_tables(task: Any, model: WorldModel, names: Sequence[str] | None) -> list[Table]:
-    """Rows are actions, by their names; one row for all if they are vectors."""
-    slots, action = seen(task, task.sets["test"], model)
+    """A row for each discrete action, by name; a single row if actions are continuous."""
+    slots, action = first_transitions(task, task.sets["test"], model)
     if isinstance(model.transition, RuleTransition):
-        counted = fired(model.traced(slots, action)[1])
+        counted = what_fired(model.traced(slots, action)[1])
     else:
         change = (model.predict(slots, action) - slots).square().sum(-1)
         most = one_hot(change.argmax(-1), change.shape[-1])
@@ -54,6 +64,7 @@ def action_tables(task: Any, model: WorldModel, names: Sequence[str] | None) -> 
 
 
 Marks = dict[str, "Float[Tensor, 'n']"]
+"""Column name -> 1 or 0 (or a share) for each transition."""
 
 
 def columns(name: str, marks: Shaped[Tensor, "n M"]) -> Marks:
@@ -61,14 +72,14 @@ def columns(name: str, marks: Shaped[Tensor, "n M"]) -> Marks:
 
 
 def shares(marks: Marks, some: Bool[Tensor, "n"]) -> list[str]:
-    """The mean of each mark; a dash where there is nothing to count."""
+    """The mean of each column over some transitions, in per cent; a dash if there are none."""
     if not some.any():
         return ["–"] * len(marks)
     return [f"{100 * float(mark[some].mean()):.0f}" for mark in marks.values()]
 
 
-def fired(trace: Trace) -> dict[str, Marks]:
-    """For each transition: the slots that were changed, and the share of each rule and context."""
+def what_fired(trace: Trace) -> dict[str, Marks]:
+    """For each transition: which slots changed, and the share of each rule and context."""
     stages, slots = trace.rule.shape[1:]
     rules = trace.rule_scores.shape[-1]
     count = trace.fired.flatten(1).sum(1, keepdim=True).clamp(min=1)
@@ -81,12 +92,12 @@ def fired(trace: Trace) -> dict[str, Marks]:
     return counted | {"which slot it takes as its context": columns("context", by_context)}
 
 
-def seen(
+def first_transitions(
     task: Any, data: Episodes, model: WorldModel
 ) -> tuple[Float[Tensor, "n M D"], Shaped[Tensor, "n ..."]]:
-    """The slots before some transitions, and what was done there."""
+    """The slots before each transition of the first episodes, and the actions taken there."""
     count, length = len(data.lengths), steps(data)
-    episodes = max(1, min(count, MOST // length))
+    episodes = max(1, min(count, MOST_TRANSITIONS // length))
     slots = task.encoded(model, data, range(length), episodes)
     return slots.flatten(0, 1), data.action[:episodes].flatten(0, 1)
 
@@ -107,15 +118,15 @@ ROWS = {
 def ranking_table(
     metrics: dict[str, Any], horizons: Sequence[int], among: str = "Test set"
 ) -> Table:
-    """The metric and what stands beside it, after so many steps."""
+    """The ranking and its baselines, a column for each number of steps."""
     known = {name: key for name, key in ROWS.items() if f"{key}_{horizons[0]}" in metrics}
     rows = [
         [name, *(f"{100 * metrics[f'{key}_{step}']:.1f}" for step in horizons)]
         for name, key in known.items()
     ]
     caption = (
-        f"{among}, in per cent, by number of steps; ties are hits, as in C-SWM, where nothing else "
-        "is said. Nothing moves: a transition that leaves these slots as they are."
+        f"{among}, in per cent, by number of steps; ties are hits, as in C-SWM, unless stated "
+        "otherwise. Nothing moves: a transition that leaves these slots as they are."
     )
     if count := metrics.get("rollouts"):
         caption += f" Ranks are among {count} roll-outs: by chance H@1 is {100 / count:.2g}."
@@ -124,28 +135,26 @@ def ranking_table(
     return Table(["Steps", *map(str, horizons)], rows, caption)
 
 
-def foreseen(task: Any, model: WorldModel) -> list[Block]:
-    """The first test episodes, foreseen from their first image; nothing without matplotlib."""
+def rollout_figure(task: Any, model: WorldModel) -> list[Part]:
+    """Roll-outs of the first test episodes from their first image; empty without matplotlib."""
     if not figures.available():
         return []
     train, test = task.sets["train"], task.sets["test"]
-    shown = min(DRAWN, len(test.lengths))
+    shown = min(SHOWN_EPISODES, len(test.lengths))
     times = torch.arange(steps(test) + 1, device=test.action.device)
     episode = torch.arange(shown, device=times.device).repeat_interleave(len(times))
     images = test.images(episode, times.repeat(shown)).unflatten(0, (shown, -1))
     begun = transitions(train)
     some = slice(None, None, -(-len(begun.time) // POOL))
     pool = train.images(begun.episode[some], begun.time[some])
-    found = foresee(model, images, test.action[:shown], pool)
+    found = predict_images(model, images, test.action[:shown], pool)
     caption = (
-        f"The first {shown} test episodes: true states, and below them predictions from the first "
-        "image alone. A prediction is drawn as the image with the nearest encoding, among "
-        f"{len(pool)} training states and the true states of these episodes; wrong ones, "
+        f"The true images of the first {shown} test episodes, and below them the predictions from "
+        "the first image alone. A prediction is drawn as the image with the nearest encoding, "
+        f"among {len(pool)} training images and the true images of these episodes; wrong ones, "
         f"{int((~found.right).sum())} of {found.right.numel()}, have a red frame"
     )
     if images.shape[-1] > 3:
-        caption += (
-            "; only the newest frame of an observation is drawn, so that a wrong one may look right"
-        )
+        caption += "; only the newest frame of an observation is drawn, so wrong may look right"
     names = [f"episode {e}" for e in range(shown)]
     return [Figure("rollouts", gallery(found, names), caption)]
