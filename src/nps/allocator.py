@@ -1,8 +1,8 @@
 """Keep freed memory for the next step.
 
-glibc gives large blocks back to the system when they are freed, and asks for them again, page by
-page, at the next step: on a CPU that was up to a third of the time of a training step
-(docs/performance.md). The `nps` command keeps them; programs that import the layers are left alone.
+glibc returns large blocks to the system when they are freed, and gets them back page by page at the
+next step: on a CPU that was up to a third of the time of a training step (docs/performance.md). The
+`nps` command keeps them; programs that only import the layers are not affected.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import ctypes
 # From glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 LARGEST_BLOCK = 2**25
-"""The most that glibc allows: larger blocks are always mapped anew."""
+"""The maximum that glibc allows: larger blocks are always mapped anew."""
 
 
 def keep_freed_memory() -> bool:
-    """Tell the C library to keep what is freed; False where it is not glibc."""
+    """Make the C library keep what is freed; returns False if it is not glibc."""
     with contextlib.suppress(OSError, AttributeError):
         adjust = ctypes.CDLL(None).mallopt
         kept = adjust(TRIM_THRESHOLD, 2**30), adjust(MMAP_THRESHOLD, LARGEST_BLOCK)

@@ -1,8 +1,8 @@
 """Replay a step as one CUDA graph: the launches of hundreds of small kernels become one.
 
-Explicit capture rather than `torch.compile(mode="reduce-overhead")`: it is as fast at these sizes
-once captured, starts in a second instead of a minute, and runs the very kernels of the eager step,
-so that the two agree (docs/performance.md has the measurements).
+Explicit capture rather than `torch.compile(mode="reduce-overhead")`: it is as fast at these sizes,
+starts in a second instead of a minute, and runs the same kernels as the eager step, so that the two
+agree bit for bit (docs/performance.md has the measurements).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 import torch
 
 WARM_UP = 3
-"""Plain calls before the capture: libraries choose their algorithms and allocate workspaces."""
+"""Ordinary calls before the capture: libraries choose algorithms and allocate workspaces."""
 
 
 class Captured:
-    """A function of no arguments that works on tensors it holds and reads nothing on the host.
+    """A captured version of a function that has no arguments and reads nothing on the host.
 
-    The first calls run it as it is, on a side stream as capture demands; then it is captured, and
-    every later call replays it. All of them do the same work.
+    The first calls run the function as it is, on a side stream as capture requires; then it is
+    captured, and every later call replays it. All calls do the same work.
     """
 
     def __init__(self, function: Callable[[], None]) -> None:

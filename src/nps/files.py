@@ -1,4 +1,4 @@
-"""Writing that is whole or absent: temporary name, fsync, rename, fsync of the parent."""
+"""Files and folders that are whole or absent: temporary name, fsync, rename, fsync the parent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_JSON_BYTES = 64 * 2**20
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside the folder survive a power cut."""
+    """Make renames inside the folder survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -48,10 +48,10 @@ def write_json(path: Path, data: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, or say in one line why it cannot be read."""
+    """Read a JSON file, or raise a one-line error that says why it cannot be read."""
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
-            raise UserError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not a file of ours")
+            raise UserError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not written by nps")
         return json.loads(path.read_text())
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
@@ -65,7 +65,7 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder that appears under its name only when everything in it is written."""
+    """A folder that gets its name only when everything in it is written."""
     temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -81,7 +81,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def told_in_one_line(doing: str) -> Iterator[None]:
-    """A full disk or a read-only folder stops the run with one clear line."""
+    """Report a full disk or a read-only folder in one line."""
     try:
         yield
     except OSError as error:

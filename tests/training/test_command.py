@@ -10,11 +10,12 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
-from nps import cli
+import nps
 from nps.errors import UserError
 from nps.experiments.arithmetic import ArithmeticTask
-from nps.training import checkpoint, loop, session
+from nps.training import checkpoint, session
 from nps.training.run import Run
 from tests.test_cli import SMALL, call
 from tests.training.tools import STEPS, files, go
@@ -79,6 +80,21 @@ def go_part(folder, monkeypatch, steps, *more, code=143):
         settings = session.Settings
         patch.setattr("nps.training.loop.Settings", lambda **how: settings(**how, stop_at=steps))
         return call(*TRAIN, "--out", str(folder), *more, code=code)
+
+
+def test_a_moving_average_is_what_a_run_loads(tmp_path):
+    """The best and the last model of a run that keeps one; without it, the weights themselves."""
+    call(*TRAIN, "--out", str(tmp_path), "--ema-decay=0.5")
+    saved = checkpoint.newest(tmp_path / "checkpoints", print)
+    for which, group in (("best", "best"), ("last", "ema")):
+        loaded = nps.load(tmp_path, which=which).state_dict()
+        for name, tensor in saved.tensors[group].items():
+            assert torch.equal(loaded[name], tensor)
+    name = "layer.rules.weight_in"
+    assert not torch.equal(saved.tensors["ema"][name], saved.tensors["model"][name])
+    assert saved.weights("last") is saved.tensors["ema"]
+    del saved.tensors["ema"]
+    assert saved.weights("last") is saved.tensors["model"]
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -252,7 +268,7 @@ def test_data_replaced_after_a_kill_are_noticed(tmp_path):
     flags += ["--extractor=small", "--hidden-dim=16", "--width=4", "--batch-size=30"]
     flags += ["--epochs=2000", "--validate-every=1000"]
     process = subprocess.Popen(
-        [sys.executable, "-c", f"import {__name__} as m; m.train_and_save_often({flags!r})"],
+        [sys.executable, "-m", "nps", *flags, "--save-every=0"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     while not checkpoint.steps(out / "checkpoints"):
@@ -264,13 +280,6 @@ def test_data_replaced_after_a_kill_are_noticed(tmp_path):
     save_episodes(episodes, seed=1)
     _, err = call(*flags, code=2)
     assert "its data have changed since" in err
-
-
-def train_and_save_often(flags):
-    """In a process of its own: `nps train`, with a checkpoint after every epoch."""
-    settings = session.Settings
-    loop.Settings = lambda **how: settings(**how, seconds_between_saves=0.0)
-    cli.main(flags)
 
 
 def save_episodes(path, seed):

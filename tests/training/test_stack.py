@@ -12,6 +12,7 @@ from torch import nn
 from nps.errors import RunFailed
 from nps.training import checkpoint, memory
 from nps.training.batches import Batches
+from nps.training.data import Made, Resident, Streamed
 from nps.training.run import Run
 from nps.training.stack import Stack
 from nps.training.state import State
@@ -50,6 +51,37 @@ def test_a_seed_of_a_stack_equals_its_single_run(tmp_path, changes):
     for seed in SEEDS:
         go(tmp_path / f"alone-{seed}", task=plain(), seeds=(seed,), config=config)
         assert_same_run(Run(tmp_path / f"stack/seed-{seed}"), Run(tmp_path / f"alone-{seed}"))
+
+
+class FromSource(TinyTask):
+    """The same regression, with its examples from a source."""
+
+    def __init__(self, source):
+        super().__init__(dropout=0.0)
+        inputs = self.inputs
+        self.data = {
+            "made": Made(22, lambda index: {"inputs": inputs[index]}),
+            "resident": Resident({"inputs": inputs}),
+            "streamed": Streamed(22, lambda indices: {"inputs": inputs[list(indices)]}),
+        }[source]
+
+    def loss(self, model, batch):
+        x = batch.data["inputs"] + 0.2 * (batch.noise - 0.5)
+        loss = (model(x) - x.sum(-1, keepdim=True)).square().mean()
+        return loss, {"progress": batch.progress}
+
+
+@pytest.mark.parametrize("source", ["made", "resident", "streamed"])
+def test_a_stack_takes_its_examples_from_any_source(tmp_path, source):
+    go(tmp_path / "by-index", task=plain(), seeds=SEEDS)
+    go(tmp_path / source, stop_at=7, task=FromSource(source), seeds=SEEDS)
+    go(tmp_path / source, task=FromSource(source), seeds=SEEDS)
+    last = f"checkpoints/step-{STEPS:08d}"
+    for seed in SEEDS:
+        ours, theirs = (files(tmp_path / name / f"seed-{seed}") for name in (source, "by-index"))
+        assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
+        for name in (name for name in theirs if name.startswith(last)):
+            assert ours[name] == theirs[name], name
 
 
 def test_seeds_differ(tmp_path):
@@ -201,12 +233,12 @@ def test_split_parts_are_even_and_complete():
     ],
 )
 def test_no_memory_is_one_line(error, told):
-    with pytest.raises(RunFailed, match=f"^here: .*{told}"), memory.told_in_one_line("here"):
+    with pytest.raises(RunFailed, match=f"^here: .*{told}"), memory.shortage_in_one_line("here"):
         raise error
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory():
-    with pytest.raises(RuntimeError, match="shapes") as other, memory.told_in_one_line("here"):
+    with pytest.raises(RuntimeError, match="shapes") as other, memory.shortage_in_one_line("here"):
         raise RuntimeError("shapes do not match")
     assert not isinstance(other.value, RunFailed)
 

@@ -29,8 +29,8 @@ from nps.flags import parse
 def train(args: Sequence[str]) -> None:
     """Train one model into a run folder. The same command again resumes, bit for bit.
 
-    With --seeds N, N models are trained at once, each into OUT/seed-<s>. Under torchrun, several
-    processes train one model together.
+    With --seeds N, N models are trained, each into OUT/seed-<s>: at once where they can be stacked,
+    otherwise one after the other. Under torchrun, several processes train one model together.
 
     Examples:
       nps train arithmetic --out runs/a
@@ -61,6 +61,7 @@ def train(args: Sequence[str]) -> None:
     for name_of_flag in ("at_once", "draw_every"):
         value, flag = getattr(options, name_of_flag), name_of_flag.replace("_", "-")
         require(value is None or value >= 1, f"--{flag}: got {value}, expected at least 1")
+    require(options.save_every >= 0, f"--save-every: got {options.save_every}, expected 0 or more")
     require(options.out.strip() != "", "--out: got an empty path, expected a folder")
     if preset.starts_from is not None and options.config.start_from is None:
         first = preset.starts_from
@@ -92,6 +93,11 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
         ("precision", Precision, field("float32 is exact; tf32 and bf16 are faster.", "float32")),
         ("fresh", bool, field("Delete the run in --out and start over.", False)),
         ("tensorboard", bool, field("Also write TensorBoard logs.", False)),
+        (
+            "save_every",
+            float,
+            field("Least seconds between checkpoints; a signal saves at once.", 30.0),
+        ),
         (
             "draw_every",
             int | None,
@@ -126,6 +132,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         precision=precision,
         seeds_at_once=options.at_once,
         draw_every=options.draw_every,
+        seconds_between_saves=options.save_every,
     )
     wanted = {seed: identity(experiment.name, preset, seed, config, precision) for seed in runs}
     # Refuse what cannot be trained before anything is written.
@@ -134,7 +141,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
             run.require_clearable()
         else:
             run.require_same(wanted[seed])
-    with memory.told_in_one_line(f"nps train {preset}"):
+    with memory.shortage_in_one_line(f"nps train {preset}"):
         task = experiment.make_task(config, device)
         steps_per_epoch(task, config)
         # Models of all seeds are built alike, unless each starts from a run of its own.
@@ -148,7 +155,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
                 run.claim(wanted[seed], fresh=options.fresh)
         distributed.wait_for_all()
         report = say if distributed.is_first() else quiet
-        with memory.told_in_one_line(str(out)):
+        with memory.shortage_in_one_line(str(out)):
             train_loop(task, config, runs, device, settings, report, models)
     if not distributed.is_first():
         return

@@ -1,4 +1,4 @@
-"""A progress line in a terminal: rate, time left, the metrics that matter. Silent elsewhere."""
+"""A progress line for terminals: rate, time left, a few metrics. Silent if there is no terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.progress import (
 
 
 class ProgressLine:
-    """Counts `total` things called `unit`; `advance` may carry a few metrics to show."""
+    """Counts up to `total` units; `update` may bring a few metrics to show."""
 
     def __init__(
         self, title: str, total: int, done: int, unit: str = "steps", *, silent: bool = False

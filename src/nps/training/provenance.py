@@ -1,4 +1,4 @@
-"""Where a run came from: versions, commit, device, command, time. No host names, no paths."""
+"""Provenance of a run: versions, commit, device, command, time. No host names, no paths."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe(device: torch.device) -> dict[str, Any]:
 def _commit() -> str | None:
     """The commit of the source tree, `-dirty` with local changes; None for an installed wheel.
 
-    NPS_COMMIT tells it where the tree was copied without its history.
+    NPS_COMMIT overrides it, for trees that were copied without their history.
     """
     if given := os.environ.get("NPS_COMMIT"):
         return given

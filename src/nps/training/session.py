@@ -93,7 +93,7 @@ class TrainingSession:
         self.state = State(Stack(models), config, total)
         size, share = config.batch_size, distributed.share()
         self.batches = Batches(task.data, size, task.noise_size, self.seeds, device, share)
-        self.update = Step(task, config, self.state, self.batches, total, settings.precision)
+        self.train_step = Step(task, config, self.state, self.batches, total, settings.precision)
         self.step = 0
         self.failed: dict[int, str] = {}
         self.logs: list[MetricLog] = []
@@ -124,12 +124,13 @@ class TrainingSession:
 
     def _loop(self) -> None:
         self.state.stack.model.train()
-        phase, step = None, self.update.__call__
+        phase: str | None = None
+        step: Callable[[], None] = self.train_step
         with Signals() as signals, self._progress_line() as line:
             while self.step < self.total and len(self.failed) < len(self.seeds):
                 if (now := self.task.phase(self.step / self.total)) != phase:
-                    phase = self.update.phase = now  # another program: capture it anew
-                    step = Captured(self.update) if self._captures else self.update
+                    phase = self.train_step.phase = now  # another program: capture it anew
+                    step = Captured(self.train_step) if self._captures else self.train_step
                 self.batches.prepare(self.step)
                 step()
                 self.step += 1
@@ -150,10 +151,7 @@ class TrainingSession:
         ]
         if not distributed.is_first():
             return {}
-        with self._evaluating():
-            validation = self._validate() if self._due(epoch, self.config.validate_every) else {}
-            if self._due(epoch, self.settings.draw_every or self.config.validate_every):
-                self._draw(epoch)
+        validation = self._evaluate(epoch)
         healthy = self._healthy()
         for s in healthy:
             row: dict[str, Any] = {"epoch": epoch, "step": self.step, **means[s]}
@@ -183,21 +181,21 @@ class TrainingSession:
 
     # -- evaluation ---------------------------------------------------------------------------
 
-    def _due(self, epoch: int, every: int) -> bool:
-        return epoch % every == 0 or epoch == self.config.epochs
-
-    def _healthy(self) -> list[int]:
-        """The seeds that have not failed, by their place in the stack."""
-        return [s for s in range(len(self.seeds)) if s not in self.failed]
-
-    @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Evaluation mode, without gradients, with the averaged weights if there are any."""
+    def _evaluate(self, epoch: int) -> dict[int, dict[str, Any]]:
+        """Validate and draw if it is time to, with the averaged weights if there are any."""
+        last, every = epoch == self.config.epochs, self.config.validate_every
+        validates = last or epoch % every == 0
+        draws = last or epoch % (self.settings.draw_every or every) == 0
+        if not validates and not draws:
+            return {}
         stack = self.state.stack
         with torch.no_grad(), stack.using(self.state.evaluated):
             stack.model.eval()
-            yield
+            metrics = self._validate() if validates else {}
+            if draws:
+                self._draw(epoch)
             stack.model.train()
+        return metrics
 
     def _validate(self) -> dict[int, dict[str, Any]]:
         """The metrics of each healthy seed; the best models are kept."""
@@ -228,6 +226,10 @@ class TrainingSession:
                 self.logs[s].write_picture(name, data, self.step)
 
     # -- losses and gradients that are not finite ---------------------------------------------
+
+    def _healthy(self) -> list[int]:
+        """The seeds that have not failed, by their place in the stack."""
+        return [s for s in range(len(self.seeds)) if s not in self.failed]
 
     def _find_failures(self) -> None:
         state = self.state

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: finish the step, save, exit 143 or 130. A later one exits at once."""
+"""SIGTERM and Ctrl-C: finish the step, save, exit 143 or 130. A second one exits at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import FrameType
 from typing import Any
 
 SAME_REQUEST = 1.0
-"""Seconds in which further signals say nothing new: `timeout` and batch systems send one to a
-process and one to its group."""
+"""Seconds within which further signals count as the same request: `timeout` and batch systems send
+one to the process and one to its group."""
 
 
 class Interrupted(Exception):
@@ -23,7 +23,7 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """While open, remembers the first signal instead of dying of it."""
+    """While open, remembers the first signal instead of letting it end the process."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -34,7 +34,7 @@ class Signals:
         for signum in (signal.SIGTERM, signal.SIGINT):
             try:
                 self._before[signum] = signal.signal(signum, self._note)
-            except ValueError:  # not the main thread: whoever owns the process handles signals
+            except ValueError:  # not the main thread: the owner of the process handles signals
                 break
         return self
 
