@@ -146,6 +146,7 @@ def test_public_names_exist():
     for name in nps.__all__:
         assert getattr(nps, name) is not None
     assert nps.interactions.Routing
+    assert {*nps.__all__, "interactions"} <= {*dir(nps)}
     with pytest.raises(AttributeError, match="no attribute 'Sequential'"):
         _ = nps.Sequential
 

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 from nps.version import __version__
 
 if TYPE_CHECKING:
+    from nps import inspect as inspect
+    from nps import interactions as interactions
+    from nps import metrics as metrics
+    from nps import models as models
+    from nps import rules as rules
+    from nps import training as training
+    from nps import worlds as worlds
     from nps.experiments import load
     from nps.rollouts import rollout
     from nps.rules import ConvRules, MLPRules, ParallelNPS, RuleSet, SequentialNPS, Trace
@@ -24,7 +31,6 @@ _HOME = {
     "load": "nps.experiments",
     "rollout": "nps.rollouts",
 }
-
 _PACKAGES = {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"}
 
 __all__ = [
@@ -51,4 +57,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_PACKAGES})

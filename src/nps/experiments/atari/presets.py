@@ -35,11 +35,13 @@ PRESETS = {
     ),
 }
 
-_SHORT = {
+_CHANGES = {
     "epochs": 30,
     "batch_size": 256,
     "learning_rate": 1e-3,
     "extractor": "small",  # the medium one takes ten times as long on a CPU
     "hidden_dim": 256,
 }
-QUICK = dict.fromkeys(("atari-nps", "atari-gnn", "atari-nps-aligned", "atari-gnn-aligned"), _SHORT)
+QUICK = dict.fromkeys(
+    ("atari-nps", "atari-gnn", "atari-nps-aligned", "atari-gnn-aligned"), _CHANGES
+)

@@ -97,7 +97,7 @@ PRESETS = {
     "blocks-best": Preset("Ours: a push changes two slots, and the trace shows who pushed.", BEST),
 }
 
-_SHORT = {
+_CHANGES = {
     "epochs": 20,
     "batch_size": 256,
     "learning_rate": 1e-3,
@@ -106,4 +106,4 @@ _SHORT = {
     "test_episodes": 1_000,
     "validation_episodes": 200,
 }
-QUICK = dict.fromkeys(("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-gnn"), _SHORT)
+QUICK = dict.fromkeys(("shapes-gnn", "blocks-fixed-nps", "blocks-fixed-gnn"), _CHANGES)

@@ -30,7 +30,7 @@ PRESETS = {
     ),
 }
 
-_SHORT = {
+_CHANGES = {
     "epochs": 2,
     "learning_rate": 1e-3,
     "final_learning_rate": 1e-4,
@@ -39,4 +39,4 @@ _SHORT = {
     "validation_examples": 500,
     "test_examples": 1_000,
 }
-QUICK = dict.fromkeys(("mnist-balanced", "mnist-mlp"), _SHORT)
+QUICK = dict.fromkeys(("mnist-balanced", "mnist-mlp"), _CHANGES)
