@@ -5,7 +5,7 @@
 
 Five seeds of each variant, trained together, or finished runs instead; measured on the validation
 episodes alone, the test set is not looked at. One JSON line each, a number a seed.
-docs/pushes.md has the table.
+docs/notes/pushes.md has the table.
 """
 
 from __future__ import annotations

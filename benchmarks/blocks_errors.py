@@ -5,7 +5,7 @@
 One JSON line a run, on fresh validation episodes; the test set is not looked at. An error is the
 squared distance of a prediction to what came, over that of a free move; above a quarter it is bad.
 A block that is blocked by another must have that one for its context to know it: `looks`.
-docs/pushes.md reads it.
+docs/notes/pushes.md reads it.
 """
 
 from __future__ import annotations

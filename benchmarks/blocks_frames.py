@@ -5,7 +5,7 @@
 For each slot, on fresh validation states: the block that it shows (the one whose place explains its
 encoding best), how light that block's place and the empty ones are on its map, and how far its
 encoding is from that of slot 0 at the same place, by the distance of neighbouring places. One JSON
-line a run. docs/pushes.md reads it.
+line a run. docs/notes/pushes.md reads it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 The loop's step on coordinate arithmetic, one seed and fifty: as it is (eager), captured as a CUDA
 graph (`nps.capture`), with the losses compiled by Inductor, compiled and captured, and compiled
 with mode="reduce-overhead", torch's own graphs. One JSON line each: seconds until the step is
-ready, milliseconds a step. docs/performance.md says what was chosen.
+ready, milliseconds a step. docs/notes/performance.md says what was chosen.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 One sequential stage, forward and backward, in plain torch operations with autograd's own gradients,
 beside `SequentialNPS` and C-SWM's GNN of width 512: one process, two threads, in turn. One JSON
-line a size. A yardstick for goals that were set with such a prototype (docs/performance.md).
+line a size. A yardstick for goals that were set with such a prototype (docs/notes/performance.md).
 """
 
 from __future__ import annotations

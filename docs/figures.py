@@ -98,10 +98,10 @@ def true_pushes() -> tuple[Pushes, list[int]]:
 def pushes_of(run: Path) -> tuple[Pushes, list[int]]:
     """Pushes of the test set, and for each the block that the model took as the context."""
     from nps.experiments import load_task
-    from nps.experiments.blocks.pushes import answers, last_fired, slots_of_blocks
+    from nps.experiments.blocks.pushes import last_fired, slot_changes, slots_of_blocks
 
     task, model = load_task(run)
-    slot = slots_of_blocks(answers(model, task.sets["train"], task.config.objects)).slot
+    slot = slots_of_blocks(slot_changes(model, task.sets["train"], task.config.objects)).slot
     pushes = pushes_from(task.acted_from("test"), task.config.stay)
     with torch.no_grad():
         _, trace = model.traced(model.encode(blocks.render(pushes.before)), pushes.action)

@@ -1,8 +1,9 @@
 """Keep freed memory for the next step.
 
 glibc returns large blocks to the system when they are freed, and gets them back page by page at the
-next step: on a CPU that was up to a third of the time of a training step (docs/performance.md). The
-`nps` command keeps them; programs that only import the layers are not affected.
+next step: on a CPU that was up to a third of the time of a training step
+(docs/notes/performance.md). The `nps` command keeps them; programs that only import
+the layers are not affected.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Explicit capture rather than `torch.compile(mode="reduce-overhead")`: it is as fast at these sizes,
 starts in a second instead of a minute, and runs the same kernels as the eager step, so that the two
-agree bit for bit (docs/performance.md has the measurements).
+agree bit for bit (docs/notes/performance.md has the measurements).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ COUNT = sum(LENGTHS)
 
 
 def episodes_of(lengths=LENGTHS, seed=0, **changes):
-    """Arrays in the layout of docs/data.md; a change of None leaves a key out."""
+    """Arrays in the layout of docs/guides/data.md; a change of None leaves a key out."""
     draw = np.random.default_rng(seed)
     count = sum(lengths)
     ends = np.zeros(count, bool)

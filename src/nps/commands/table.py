@@ -47,7 +47,7 @@ def table(args: Sequence[str]) -> None:
 
     Examples:
       nps table runs/arithmetic
-      nps table results/arithmetic --report --into README.md docs/arithmetic.md
+      nps table results/arithmetic --report --into docs/experiments/arithmetic.md
       nps table results/atari/study
       nps table results/atari --list
       nps table --add runs/atari/pong/atari-nps --to results/atari --published

@@ -16,7 +16,7 @@ class Config(WorldModelConfig):
 
     mode: str = "unobserved"
     """Appearance and weights of the blocks: unobserved (the paper's), observed, fixed-unobserved,
-    fixed-palette, shapes, and more (docs/blocks.md)."""
+    fixed-palette, shapes, and more (docs/notes/weighted-blocks.md)."""
     objects: int = 5
     """Number of blocks, and of slots."""
     stay: bool = True

@@ -32,7 +32,7 @@ BEST = replace(
     learning_rate=2e-3,
     final_learning_rate=1e-5,
 )
-"""Pushes are 3 % of the data and take many epochs. docs/pushes.md has the ablations."""
+"""Pushes are 3 % of the data and take many epochs. docs/notes/pushes.md has the ablations."""
 
 STAGES = (2, 3, 5)
 """The paper's comparison; the presets without a number have one stage."""
