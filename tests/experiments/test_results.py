@@ -77,8 +77,11 @@ def test_groups_are_one_level_further_down(tmp_path):
     assert [(run.group, run.variant) for run in both] == [("pong", "nps"), ("qbert", "nps")]
     with pytest.raises(UserError, match="expected one run of nps with seed 0"):
         by_variant(both)
-    write_run(tmp_path / "nps/seed-0", test={})  # level one comes first
-    assert [run.group for run in read_results(tmp_path)] == [""]
+    write_run(tmp_path / "nps/seed-0", test={})
+    everything = read_results(tmp_path)
+    assert [run.group for run in everything] == ["", "pong", "qbert"]
+    assert [run.group for run in by_variant(everything)["nps"]] == [""]
+    assert [run.group for run in by_variant(everything[1:2])["nps"]] == ["pong"]
 
 
 def test_a_run_that_is_its_own_folder_is_called_after_its_preset(tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ def read_results(path: Path | str) -> list[Result]:
 
 
 def read_runs(path: Path | str) -> list[Result]:
-    """All runs at `path`, tested or not, published or not; as `read_results` else."""
+    """All runs at `path`, also those that are not tested or not published."""
     path = Path(path)
     if (path / RUNS).exists():
         runs = _rows_of(path)
@@ -120,15 +120,12 @@ def read_runs(path: Path | str) -> list[Result]:
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The path itself if it is a run; else those of `seed-<s>`, `<variant>/seed-<s>` or
-    `<group>/<variant>/seed-<s>`, whichever come first."""
+    """The path itself if it is a run; else the folders `seed-<s>`, `<variant>/seed-<s>` and
+    `<group>/<variant>/seed-<s>` in it."""
     if (path / "config.json").exists():
         return [path]
-    for pattern in ("seed-*", "*/seed-*", "*/*/seed-*"):
-        found = [config.parent for config in path.glob(f"{pattern}/config.json")]
-        if found:
-            return found
-    return []
+    patterns = ("seed-*", "*/seed-*", "*/*/seed-*")
+    return [config.parent for each in patterns for config in path.glob(f"{each}/config.json")]
 
 
 def read_run(folder: Path, root: Path | None = None) -> Result:
@@ -203,9 +200,10 @@ def _below(path: Path) -> list[Result]:
 
 
 def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """variant -> its runs, one a seed."""
+    """variant -> its runs, one a seed. Runs in groups are left out if there are runs outside."""
     variants: dict[str, dict[int, Result]] = {}
-    for run in results:
+    outside = [run for run in results if not run.group]
+    for run in outside or results:
         seeds = variants.setdefault(run.variant, {})
         if run.seed in seeds:
             both = f"{seeds[run.seed].path} and {run.path}"
