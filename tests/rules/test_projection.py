@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nps.rules.projection import Projection, project
+from nps.rules.projection import Projection
 
 
 @pytest.mark.parametrize("kinds", [("linear",), ("linear",) * 3, ("mlp", "mlp"), ("linear", "mlp")])

@@ -5,16 +5,16 @@ kernels run here in Triton's interpreter where it is installed; test_fused_gpu.p
 """
 
 import copy
+import importlib.util
 
 import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from nps import ConvRules, ParallelNPS, SequentialNPS
-from nps.rules import fused
-from nps.rules.fused import action, by_rule, calls
-from nps.rules.fused.inputs import Inputs
-from nps.rules.layer import RuleLayer
+from nps.kernels import rules as accelerated
+from nps.kernels.rules import action, by_rule
+from nps.kernels.rules.inputs import Stage
 from tests.interpreter import interpreted
 from tests.rules import reference
 
@@ -45,7 +45,7 @@ def step(layer, slots, noise, fused, on_scores=0.1, **call):
     """New slots, trace and all gradients, of a loss that also reads the scores."""
     with pytest.MonkeyPatch.context() as patch:
         if not fused:
-            patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+            patch.setattr(accelerated, "supported", lambda *_: False)
         slots = slots.detach().clone().requires_grad_()
         new, trace = layer(slots, noise=noise, return_trace=True, **call)
     weights = torch.linspace(-1, 1, new.numel(), dtype=new.dtype, device=new.device)
@@ -72,8 +72,8 @@ def assert_same(ours, theirs, **close):
 def stages(monkeypatch):
     """How often a stage was called as one function."""
     seen = []
-    real = fused.stage
-    monkeypatch.setattr(fused, "stage", lambda *x: (seen.append(1), real(*x))[1])
+    real = accelerated.apply
+    monkeypatch.setattr(accelerated, "apply", lambda *x: (seen.append(1), real(*x))[1])
     return seen
 
 
@@ -117,7 +117,7 @@ def test_slots_that_want_no_gradient(kind, loss, stages_of_it, stages):
         found.append(torch.autograd.grad(to, [*layer.parameters()], materialize_grads=True))
     assert len(stages) == 2 * stages_of_it
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+        patch.setattr(accelerated, "supported", lambda *_: False)
         steps = loss(layer(slots, noise=noise))
     expected = torch.autograd.grad(steps, [*layer.parameters()], materialize_grads=True)
     for each in found:
@@ -281,7 +281,7 @@ def test_second_derivatives(kind, options):
 
     ours = second()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+        patch.setattr(accelerated, "supported", lambda *_: False)
         theirs = second()
     for a, b in zip(ours, theirs, strict=True):
         assert (b != 0).any()
@@ -361,7 +361,7 @@ def test_both_forms_by_rule(products, rule, monkeypatch):
 # -- the kernels, interpreted ----------------------------------------------------------------------
 
 NOT_COMPILED = pytest.mark.skipif(
-    torch.cuda.is_available() or not calls.installed(),
+    torch.cuda.is_available() or importlib.util.find_spec("triton") is None,
     reason="needs Triton, and no GPU: there the kernels themselves are tested",
 )
 
