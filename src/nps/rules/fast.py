@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nps.rules.layer import RuleLayer
     from nps.rules.ruleset import RuleSet
 
+
 def run(
     layer: RuleLayer,
     slots: Float[Tensor, "*batch M *slot"],

@@ -184,7 +184,8 @@ class RuleSet(nn.Module, ABC):
 
     def tensor(self, name: str) -> Tensor:
         """The parameter as it acts: frozen rules from their snapshot, without gradient."""
-        parameter: Tensor = getattr(self, name)
+        parameter = self._parameters[name]
+        assert parameter is not None
         if not self._frozen:
             return parameter
         mask = self.frozen_mask.view(-1, *[1] * (parameter.dim() - 1))

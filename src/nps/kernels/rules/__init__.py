@@ -20,9 +20,11 @@ from nps.kernels.rules.function import Call, Implementation, apply
 from nps.kernels.rules.inputs import Values
 from nps.rules.actions import MLPRules
 from nps.rules.allowed import Allowed
+from nps.rules.bind import Bind
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
 from nps.rules.ruleset import RuleSet
+from nps.rules.select import Select
 from nps.rules.sequential import SequentialNPS
 from nps.rules.trace import Trace
 
@@ -31,20 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "supported"]
 
-STEPS = (
-    "stage",
-    "select_rule",
-    "bind_context",
-    "apply_rule",
-    "bids",
-    "_update",
-    "_act",
-    "_run",
-    "_choices",
-    "_shares",
+FourTensors = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+STEPS = frozenset(
+    {"stage", "select_rule", "bind_context", "apply_rule", "bids", "forward"}
+    | {"_update", "_act", "_run", "_choices", "_shares", "_features"}
 )
-"""Methods that an accelerated stage stands in for."""
-STEPS_SET = frozenset(STEPS)
+"""Methods that an accelerated call stands in for."""
 ON_CPU: dict[type, Implementation] = {SequentialNPS: sequential, ParallelNPS: parallel}
 ON_GPU: dict[type, Implementation] = {SequentialNPS: gpu.SEQUENTIAL, ParallelNPS: gpu.PARALLEL}
 
@@ -61,16 +55,16 @@ def _algorithm(kind: type[RuleLayer]) -> type[RuleLayer] | None:
 
 def supported(layer: RuleLayer, slots: Tensor) -> bool:
     """True if the accelerated stages serve this layer and these slots."""
-    rules, config = layer.rules, layer.config
     if torch.compiler.is_compiling() or _algorithm(type(layer)) is None:
         return False
-    if type(rules) is not MLPRules or rules.hidden_layers > 1 or layer.alone:
+    rules, select, bind, config = layer.rules, layer.select, layer.bind, layer.config
+    if type(rules) is not MLPRules or type(select) is not Select or type(bind) is not Bind:
         return False
-    if layer.context_gradient != "slot" or layer.context_dropout:
+    if rules.hidden_layers > 1 or layer.context_gradient != "slot" or layer.context_dropout:
         return False
-    if config.query != "linear" or config.context_query not in (None, "linear"):
+    if config.query != "linear" or config.context_query not in (None, "linear") or layer.alone:
         return False
-    if rules._forward_hooks or rules._forward_pre_hooks or not STEPS_SET.isdisjoint(vars(layer)):
+    if not STEPS.isdisjoint(layer.__dict__) or _hooked(rules, select, bind):
         return False
     if slots.dtype not in (torch.float32, torch.float64) or slots.numel() == 0:
         return False
@@ -79,6 +73,12 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
     if slots.is_cuda:
         return gpu.supported(slots, rules.hidden_dim, len(rules), layer.selection_dim)
     return slots.device.type == "cpu"
+
+
+def _hooked(rules: RuleSet, select: Select, bind: Bind) -> bool:
+    """True if someone watches the modules that the accelerated form does not call."""
+    modules = (rules, select, select.query, select.key, bind, bind.query, bind.key)
+    return any(x._forward_hooks or x._forward_pre_hooks for x in modules)
 
 
 def run(
@@ -117,17 +117,18 @@ def _run(
         layer,
         (ON_GPU if slots.is_cuda else ON_CPU)[kind],  # type: ignore[index]
         traced,
-        tf32=autocast or torch.backends.cuda.matmul.allow_tf32,
+        autocast or torch.backends.cuda.matmul.allow_tf32,
+        getattr(layer, "null_handicap", 0.0),
     )
-    tensor = rules.tensor
+    tensor, select, bind = rules.tensor, layer.select, layer.bind
     values = Values(
         _flat(slots, 2),
         None if features is None else _flat(features, 2),
         tensor("embedding"),
-        layer.select.key.out.weight,
-        layer.select.query.out.weight,
-        layer.bind.query.out.weight,
-        layer.bind.key.out.weight,
+        select.key.out.weight,
+        select.query.out.weight,
+        bind.query.out.weight,
+        bind.key.out.weight,
         tensor("weight_in"),
         tensor("bias_in"),
         tensor("weight_out"),
@@ -149,9 +150,9 @@ def _run(
     return new, [_trace(*found[k : k + 4]) for k in range(0, len(found), 4)]
 
 
-def _of_null_rule(layer: RuleLayer, rules: RuleSet) -> tuple[Tensor | None, ...]:
+def _of_null_rule(layer: RuleLayer, rules: RuleSet) -> FourTensors:
     if not isinstance(layer, ParallelNPS):
-        return (None,) * 4
+        return None, None, None, None
     key, applicability = layer.slot_key.out.weight, rules.tensor("applicability")
     return key, applicability, layer.null_rule, rules.retired
 
@@ -161,8 +162,6 @@ def _flat(x: Tensor, dims: int) -> Tensor:
     return x if x.dim() == 1 + dims else x.reshape(-1, *x.shape[-dims:])
 
 
-def _trace(
-    rule_scores: Tensor, context_scores: Tensor, rule: Tensor, context: Tensor
-) -> Trace:
+def _trace(rule_scores: Tensor, context_scores: Tensor, rule: Tensor, context: Tensor) -> Trace:
     fired = (rule >= 0).unsqueeze(-1)
     return Trace(rule, context, rule_scores, torch.where(fired, context_scores, 0.0))

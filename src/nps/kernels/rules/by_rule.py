@@ -1,4 +1,4 @@
-"""Gradients of the chosen rules alone, on a CPU, where it is free to read how often each was chosen.
+"""Gradients of the chosen rules alone, on a CPU, where reading how often each was chosen is free.
 
 Where rules are chosen about equally often, each gets as many places for its rows as the most
 frequent one, the rest filled with zeros, and one batched product serves all. Where most places

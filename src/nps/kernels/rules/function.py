@@ -8,9 +8,9 @@ derivatives are those of the plain form, the layer's own `stage`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -45,19 +45,18 @@ class Implementation(Protocol):
 
     @property
     def forward(self) -> Callable[[Stage], tuple[Any, ...]]:
-        """New slots, rule scores, context scores, then what `backward` and `trace` need."""
+        """New slots, then what `backward` and `trace` need."""
 
     @property
     def backward(self) -> Callable[..., Gradients]:
-        """From the stage, the gradients of its three outputs and the kept to its gradients."""
+        """From the stage, the gradients (of new slots and scores) and the kept to its gradients."""
 
     @property
-    def trace(self) -> Callable[..., tuple[Tensor, Tensor]]:
-        """From the stage and the kept to the rule and the context of every slot."""
+    def trace(self) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """From the stage and the kept to rule scores, context scores, and each slot's choices."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """Non-tensor settings of a call."""
 
     layer: RuleLayer
@@ -66,46 +65,42 @@ class Call:
     """Whether the outputs include scores and choices of every stage."""
     tf32: bool
     """Whether products on a GPU may round to TF32."""
+    null_handicap: float = 0.0
     stacked: bool = False
     """Whether the values have a leading dimension of models."""
 
-    def stages(
-        self, values: Values, of_values: maps.Maps, needs_slots: bool, slots: Sequence[Tensor]
-    ) -> list[Stage]:
-        """The inputs of the stages whose slots are given."""
-        layer = self.layer
-        shared = values.features is None
-        handicap = getattr(layer, "null_handicap", 0.0)
-        features = None if shared else values.features.contiguous()  # type: ignore[union-attr]
-        weights = values.weight_in, values.bias_in, values.weight_out, values.bias_out
-        settings = values.slot_mask, values.rules, values.temperature, values.dropout
-        return [
-            Stage(
-                v,
-                v if shared else features,  # type: ignore[arg-type]
-                of_values.rule_map,
-                of_values.bind_map,
-                *weights,
-                values.uniform[..., k, :],
-                *settings,
-                layer.self_context,
-                handicap,
-                needs_slots,
-                self.tf32,
-            )
-            for k, v in enumerate(slots)
-        ]
+    def stage(self, values: Values, of_values: maps.Maps, k: int, slots: Tensor) -> Stage:
+        """The inputs of stage k."""
+        return Stage(
+            slots,
+            slots if values.features is None else values.features.contiguous(),
+            of_values.rule_map,
+            of_values.bind_map,
+            values.weight_in,
+            values.bias_in,
+            values.weight_out,
+            values.bias_out,
+            values.uniform[..., k, :],
+            values.slot_mask,
+            values.rules,
+            values.temperature,
+            values.dropout,
+            self.layer.self_context,
+            self.null_handicap,
+            tf32=self.tf32,
+        )
 
     def forward(self, values: Values) -> tuple[list[Tensor], list[tuple[Any, ...]], maps.Maps]:
         """The outputs, what each stage kept (its slots first), and the maps."""
         run, of_values = self.implementation, maps.forward(values)
-        slots, traces, kept = values.slots.contiguous(), [], []
+        traces: list[Tensor] = []
+        slots, kept = values.slots.contiguous(), []
         for k in range(values.uniform.shape[-2]):
-            stage = self.stages(values, of_values, True, [slots] * (k + 1))[k]
-            new, scores, matches, *rest = run.forward(stage)
+            stage = self.stage(values, of_values, k, slots)
+            new, *rest = run.forward(stage)
             kept.append((slots, *rest))
             if self.traced:
-                traces += [scores, matches, *run.trace(stage, *rest)]
+                traces += run.trace(stage, *rest)
             slots = new
         return [slots, *traces], kept, of_values
 
@@ -118,23 +113,20 @@ class Call:
         needs_slots: bool = True,
     ) -> list[Tensor | None]:
         """The gradients of the first values."""
-        g = grads[0]
-        if g is None:
-            g = torch.zeros_like(kept[0][0])
-        stages = self.stages(values, of_values, needs_slots, [k[0] for k in kept])
-        total: list[Tensor | None] = [None] * len(Gradients._fields[1:])
+        g = torch.zeros_like(kept[0][0]) if grads[0] is None else grads[0]
+        total: Gradients | None = None
         for k in reversed(range(len(kept))):
             on_scores = grads[1 + 4 * k : 3 + 4 * k] if self.traced else (None, None)
-            stage = stages[k] if k == 0 else stages[k]._replace(needs_slots=True)
+            stage = self.stage(values, of_values, k, kept[k][0])
+            if k == 0 and not needs_slots:
+                stage = stage._replace(needs_slots=False)
             found = self.implementation.backward(stage, (g, *on_scores), *kept[k][1:])
-            total = [_add(a, b) for a, b in zip(total, found[1:], strict=True)]
-            if k or needs_slots:
-                g = found.slots  # type: ignore[assignment]
-        to_features, to_rule_map, to_bind_map, *to_weights = total
-        to_maps = maps.backward(values, of_values, to_rule_map, to_bind_map)  # type: ignore[arg-type]
-        chosen = [*to_maps[:5], *to_weights, *to_maps[5:]]
-        chosen += [None] * (GRADIENTS - 2 - len(chosen))
-        return [g if needs_slots else None, to_features, *chosen]
+            g = found.slots  # type: ignore[assignment]
+            total = found if total is None else total.plus(found)
+        assert total is not None
+        to_maps = maps.backward(values, of_values, total.rule_map, total.bind_map)
+        chosen = [*to_maps[:5], *total[4:], *to_maps[5:]]
+        return [g, total.features, *chosen, *[None] * (GRADIENTS - 2 - len(chosen))]
 
     def reference(self, values: Values) -> tuple[Tensor, ...]:
         """The differentiable outputs from the layer's own steps."""
@@ -146,10 +138,6 @@ class Call:
         settings = values.temperature, values.dropout
         outputs: tuple[Tensor, ...] = functional_call(module, state, (*given, *settings))
         return outputs
-
-
-def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b
 
 
 class _Plain(nn.Module):
@@ -202,8 +190,11 @@ class PlainCall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *values: Any) -> tuple[Tensor, ...]:
         outputs, kept, of_values = call.forward(Values(*values))
-        ctx.sizes = [len(each) for each in kept]
-        _save(ctx, call, (*values, *of_values, *(x for each in kept for x in each)))
+        ctx.call, ctx.sizes = call, [len(each) for each in kept]
+        *tensors, temperature, dropout = values
+        settings = [x if isinstance(x, Tensor) else None for x in (temperature, dropout)]
+        ctx.settings = temperature, dropout
+        ctx.save_for_backward(*tensors, *settings, *of_values, *itertools.chain(*kept))
         ctx.set_materialize_grads(False)
         if call.traced:
             ctx.mark_non_differentiable(*_choices(outputs))
@@ -214,17 +205,17 @@ class PlainCall(torch.autograd.Function):
         if torch.is_autocast_enabled("cpu"):  # not so on a GPU, whose backward has its own thread
             with torch.autocast("cpu", enabled=False):
                 return PlainCall.backward(ctx, *grads)
-        call, saved = _saved(ctx)
-        values, of_values = Values(*saved[:COUNT]), maps.Maps(*saved[COUNT : COUNT + 4])
+        saved = ctx.saved_tensors
+        values = Values(*saved[: COUNT - 2], *ctx.settings)
         if torch.is_grad_enabled():
-            found = CallGradient.apply(call, len(grads), *grads, *values)
+            found = CallGradient.apply(ctx.call, len(grads), *grads, *values)
         else:
-            kept, start = [], COUNT + 4
+            of_values, start, kept = maps.Maps(*saved[COUNT : COUNT + 4]), COUNT + 4, []
             for size in ctx.sizes:
-                kept.append(tuple(saved[start : start + size]))
+                kept.append(saved[start : start + size])
                 start += size
             needs_slots = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-            found = call.backward(grads, values, kept, of_values, needs_slots)
+            found = ctx.call.backward(grads, values, kept, of_values, needs_slots)
         return None, *found, *[None] * (COUNT - GRADIENTS)
 
 
@@ -253,7 +244,7 @@ class CallOfModels(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: Call, *values: Any) -> tuple[Any, Any]:
         stacked = _stack(info, in_dims[1:], call, values)
-        outputs = apply(replace(call, stacked=True), Values(*stacked))
+        outputs = apply(call._replace(stacked=True), Values(*stacked))
         return _unstack(info, call, outputs)
 
 
@@ -296,7 +287,7 @@ class CallGradient(torch.autograd.Function):
             return first
 
         weights, tensors = tuple(grads_in[k] for k in used), tuple(given[i] for i in places)
-        first, again = vjp(gradient, weights, tensors)
+        first, again = vjp(gradient, weights, tensors)[:2]
         outer = tuple(
             torch.zeros_like(x) if grads[i] is None else grads[i]
             for i, x in zip(places, first, strict=True)
@@ -312,7 +303,7 @@ class CallGradient(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, call: Call, count: int, *inputs: Any) -> tuple[Any, Any]:
         stacked = _stack(info, in_dims[2:], call, inputs)
-        outputs = CallGradient.apply(replace(call, stacked=True), count, *stacked)
+        outputs = CallGradient.apply(call._replace(stacked=True), count, *stacked)
         return _unstack(info, call, outputs)
 
 

@@ -37,7 +37,9 @@ MOVED = 16
 
 def supported(slots: Tensor, hidden_dim: int, n: int, selection_dim: int) -> bool:
     """True if the kernels can hold a stage of these sizes."""
-    return installed() and slots.dtype == torch.float32 and fits(slots, hidden_dim, n, selection_dim)
+    return (
+        installed() and slots.dtype == torch.float32 and fits(slots, hidden_dim, n, selection_dim)
+    )
 
 
 def fits(slots: Tensor, h: int, n: int, f: int) -> bool:
@@ -177,7 +179,7 @@ class OnGPU:
         )
 
     def forward(self, stage: Stage) -> tuple[Any, ...]:
-        """New slots, rule scores, context scores, then what `backward` and `trace` need."""
+        """New slots, then what `backward` and `trace` need."""
         stage, uniform = _prepared(stage)
         plan, slots = self.plan(stage, uniform), stage.slots
         with _device(slots):
@@ -207,14 +209,14 @@ class OnGPU:
             raw, kept = plan.action.forward(stream, space, weights)
             changed = part("rule"), part("target"), at(new), part("update")
             plan.change(stream, first, at(raw), at(stage.bias_out), *changed)
-        return new, space.view("scores"), space.view("matches"), space.buffer, pull, *kept
+        return new, space.buffer, pull, *kept
 
     def backward(
         self, stage: Stage, grads: Grads, buffer: Tensor, pull: Tensor | None, *kept: Tensor
     ) -> Gradients:
         stage, uniform = _prepared(stage)
         plan, slots = self.plan(stage, uniform), stage.slots
-        (*lead, b, m, d), f = slots.shape, stage.features.shape[-1]
+        (*lead, b, m, _), f = slots.shape, stage.features.shape[-1]
         g, to_rule_scores, to_context_scores = (None if x is None else ready(x) for x in grads)
         with _device(slots):
             stream = _stream(slots)
@@ -228,9 +230,7 @@ class OnGPU:
             to_features = None if stage.shared else torch.empty_like(stage.features)
             given = at(slots), at(stage.features), at(stage.rule_map)
             settings = at(uniform), at(stage.temperature), at(stage.dropout)
-            on_scores = (
-                outer if x is None else at(x) for x in (to_rule_scores, to_context_scores)
-            )
+            on_scores = (outer if x is None else at(x) for x in (to_rule_scores, to_context_scores))
             noisy = part("noisy"), part("noisy_matches")
             into = at(to_slots), at(to_slots if to_features is None else to_features)
             ends = part("update"), outer, *on_scores, at(to_x), at(to_rule), *into
@@ -258,8 +258,8 @@ class OnGPU:
 
     def trace(
         self, stage: Stage, buffer: Tensor, pull: Tensor | None, *kept: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The rule that fired on each slot and its context, -1 where none did."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Both scores, then the rule that fired on each slot and its context, -1 for none."""
         stage, uniform = _prepared(stage)
         space = Space(self.plan(stage, uniform).layout, buffer)
         rule, context, target = (space.view(x).long() for x in ("rule", "context", "target"))
@@ -270,7 +270,8 @@ class OnGPU:
             primary = torch.where(target >= 0, space.view("primary").long(), -1)
             fired = primary.unsqueeze(-1) == slots
             rule, context = rule.unsqueeze(-1), context.unsqueeze(-1)
-        return torch.where(fired, rule, -1), torch.where(fired, context, -1)
+        scores = space.view("scores"), space.view("matches")
+        return *scores, torch.where(fired, rule, -1), torch.where(fired, context, -1)
 
 
 SEQUENTIAL, PARALLEL = OnGPU(parallel=False), OnGPU(parallel=True)
@@ -278,24 +279,34 @@ SEQUENTIAL, PARALLEL = OnGPU(parallel=False), OnGPU(parallel=True)
 
 def _prepared(stage: Stage) -> tuple[Stage, Tensor]:
     """Tensors as the kernels expect them, and the noise in rows at equal distances."""
-    ready_for: dict[str, Any] = {
-        name: ready(x)
-        for name, x in zip(stage._fields, stage, strict=True)
-        if isinstance(x, Tensor) and name != "uniform"
-    }
-    if stage.shared:
-        ready_for["features"] = ready_for["slots"]
-    for name in ("temperature", "dropout"):
-        setting = getattr(stage, name)
-        ready_for[name] = ready_for[name].float() if name in ready_for else float(setting)
-    uniform = stage.uniform.float()
+    slots, features, uniform = ready(stage.slots), stage.features, stage.uniform
+    mask, rules = stage.slot_mask, stage.rules
     even = uniform.dim() == 2 or uniform.stride(0) == uniform.shape[1] * uniform.stride(1)
-    uniform = uniform if even and uniform.stride(-1) == 1 else uniform.contiguous()
-    return stage._replace(**ready_for), uniform
+    if uniform.dtype != torch.float32 or not even or uniform.stride(-1) != 1:
+        uniform = uniform.float().contiguous()
+    prepared = stage._replace(
+        slots=slots,
+        features=slots if features is stage.slots else ready(features),
+        rule_map=ready(stage.rule_map),
+        bind_map=ready(stage.bind_map),
+        weight_in=ready(stage.weight_in),
+        bias_in=ready(stage.bias_in),
+        weight_out=ready(stage.weight_out),
+        bias_out=ready(stage.bias_out),
+        slot_mask=None if mask is None else ready(mask),
+        rules=None if rules is None else ready(rules),
+        temperature=_setting(stage.temperature),
+        dropout=_setting(stage.dropout),
+    )
+    return prepared, uniform
+
+
+def _setting(value: float | Tensor) -> float | Tensor:
+    return ready(value.float()) if isinstance(value, Tensor) else float(value)
 
 
 def _stream(x: Tensor) -> int:
-    return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0  # type: ignore[attr-defined]
+    return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0
 
 
 class _Nothing:

@@ -111,7 +111,9 @@ class Grouped:
             **CHOICE.options(),
         )
         self.shares = max(1, min(parts(t, SHARE * n), MOST_SUMS // (s * n)))
-        self.sums = Layout(weight_in=(n, i, h), bias_in=(n, h), weight_out=(n, h, d), bias_out=(n, d))
+        self.sums = Layout(
+            weight_in=(n, i, h), bias_in=(n, h), weight_out=(n, h, d), bias_out=(n, d)
+        )
 
         def add_up(p: int, q: int) -> Launch:
             tiles = parts(p, SUM.rows) * parts(q, SUM.columns)

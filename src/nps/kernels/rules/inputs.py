@@ -70,7 +70,7 @@ class Stage(NamedTuple):
     dropout: float | Float[Tensor, "*S"]
     self_context: bool
     null_handicap: float
-    needs_slots: bool
+    needs_slots: bool = True
     """Whether the gradient to slots or features is needed."""
     tf32: bool = False
     """Whether products on a GPU may round to TF32."""
@@ -99,6 +99,14 @@ class Gradients(NamedTuple):
     bias_in: Tensor
     weight_out: Tensor
     bias_out: Tensor
+
+    def plus(self, other: Gradients) -> Gradients:
+        """The sum over two stages; of the slots' gradients the other's, which is the earlier."""
+        features = self.features
+        if features is not None and other.features is not None:
+            features = features + other.features
+        rest = (a + b for a, b in zip(self[2:], other[2:], strict=True))
+        return Gradients(other.slots, features, *rest)
 
 
 Grads = tuple[Tensor, Tensor | None, Tensor | None]

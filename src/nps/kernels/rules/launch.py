@@ -45,8 +45,7 @@ def installed() -> bool:
     return find_spec("triton") is not None
 
 
-@cache
-def direct() -> bool:
+def _direct() -> bool:
     """Whether compiled kernels are launched with addresses."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         return False
@@ -55,6 +54,9 @@ def direct() -> bool:
     except PackageNotFoundError:
         return False
     return KNOWN[0] <= found <= KNOWN[1]
+
+
+DIRECT = _direct()
 
 
 @cache
@@ -99,13 +101,15 @@ class Launch:
         self.compiled: Any = None
 
     def __call__(self, stream: int, *arguments: Any) -> None:
-        if not direct():
+        if not DIRECT:
             given = {**self.constants, **self.options}
             kernel(self.name)[self.grid](*arguments, *self.numbers, **given)
             return
         if self.compiled is None:
             self._compile(arguments)
-        self.run(*self.grid, stream, self.function, self.packed, None, None, None, *arguments, *self.rest)
+        self.run(
+            *self.grid, stream, self.function, self.packed, None, None, None, *arguments, *self.rest
+        )
 
     def _compile(self, arguments: tuple[Any, ...]) -> None:
         function = kernel(self.name)
@@ -138,7 +142,7 @@ class Space:
 
     def __init__(self, layout: Layout, buffer: Tensor) -> None:
         self.layout, self.buffer = layout, buffer
-        self.base = buffer.data_ptr() if direct() else 0
+        self.base = buffer.data_ptr() if DIRECT else 0
 
     @classmethod
     def empty(cls, layout: Layout, like: Tensor) -> Space:
@@ -156,10 +160,11 @@ class Space:
 
 def ready(x: Tensor) -> Tensor:
     """Contiguous and aligned, as launches expect tensors to be."""
-    x = x.contiguous()
-    return x if x.data_ptr() % 16 == 0 else x.clone()
+    if x.is_contiguous():
+        return x.clone() if x.data_ptr() & 15 else x
+    return x.contiguous()
 
 
 def address(x: Any) -> Any:
     """What a launch takes for a tensor, or for a number."""
-    return x.data_ptr() if isinstance(x, Tensor) and direct() else x
+    return x.data_ptr() if isinstance(x, Tensor) and DIRECT else x

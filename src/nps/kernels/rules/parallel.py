@@ -18,7 +18,6 @@ from nps.kernels.rules.inputs import (
     add_product,
     dropped,
     is_allowed,
-    one_hot,
     product,
     restrict,
     restrict_pairs,
@@ -27,11 +26,11 @@ from nps.kernels.rules.inputs import (
 from nps.rules.choice import NOT_ALLOWED, gumbel
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Int
+    from jaxtyping import Bool, Float, Int
 
 
 def forward(stage: Stage) -> tuple[Tensor | None, ...]:
-    """New slots, rule scores and context scores, then what `backward` and `trace` need."""
+    """New slots, then what `backward` and `trace` need."""
     slots, features = stage.slots, stage.features
     (*s, b, m, d), f, n = slots.shape, features.shape[-1], stage.weight_in.shape[-3]
     bid_noise, rule_noise, context_noise = _noise(stage)
@@ -79,6 +78,8 @@ def forward(stage: Stage) -> tuple[Tensor | None, ...]:
 def backward(
     stage: Stage,
     grads: Grads,
+    scores: Tensor,
+    matches: Tensor,
     won: Bool[Tensor, "*S B M"],
     rule: Int[Tensor, "*S B M"],
     context: Int[Tensor, "*S B M"],
@@ -138,16 +139,18 @@ def backward(
 
 def trace(
     stage: Stage,
+    scores: Float[Tensor, "*S B M N"],
+    matches: Float[Tensor, "*S B M M"],
     won: Bool[Tensor, "*S B M"],
     rule: Int[Tensor, "*S B M"],
     context: Int[Tensor, "*S B M"],
     fires: Tensor | None,
     bound: Tensor | None,
     *kept: Tensor,
-) -> tuple[Int[Tensor, "*S B M"], Int[Tensor, "*S B M"]]:
-    """The rule that fired on each slot and its context, -1 where none did."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Both scores, then the rule that fired on each slot and its context, -1 where none did."""
     bound = won if bound is None else won & bound
-    return torch.where(won, rule, -1), torch.where(bound, context, -1)
+    return scores, matches, torch.where(won, rule, -1), torch.where(bound, context, -1)
 
 
 def _noise(stage: Stage) -> tuple[Tensor, Tensor, Tensor]:

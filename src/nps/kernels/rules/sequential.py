@@ -28,11 +28,11 @@ from nps.kernels.rules.inputs import (
 from nps.rules.choice import NOT_ALLOWED, gumbel
 
 if TYPE_CHECKING:
-    from jaxtyping import Int
+    from jaxtyping import Float, Int
 
 
 def forward(stage: Stage) -> tuple[Tensor | None, ...]:
-    """New slots, rule scores and context scores, then what `backward` and `trace` need."""
+    """New slots, then what `backward` and `trace` need."""
     slots, features = stage.slots, stage.features
     (*s, b, m, d), f, n = slots.shape, features.shape[-1], stage.rule_map.shape[-2]
     noise = gumbel(stage.uniform[..., : m * n + m])
@@ -73,14 +73,16 @@ def forward(stage: Stage) -> tuple[Tensor | None, ...]:
         changed = torch.where(fired.unsqueeze(-1), changed, acting)
     new = slots.clone()
     new.view(-1, d).index_copy_(0, at, changed.view(-1, d))
-    outputs = new, scores.view(*s, b, m, n), matches.unsqueeze(-2)
+    scored = scores.view(*s, b, m, n), matches.unsqueeze(-2)
     chosen = primary, rule, context, fired, bound
-    return *outputs, *chosen, noisy, noisy_matches, pull, own, x, update, *kept
+    return new, *scored, *chosen, noisy, noisy_matches, pull, own, x, update, *kept
 
 
 def backward(
     stage: Stage,
     grads: Grads,
+    scores: Tensor,
+    matches: Tensor,
     primary: Int[Tensor, "*S B"],
     rule: Int[Tensor, "*S B"],
     context: Int[Tensor, "*S B"],
@@ -147,20 +149,23 @@ def backward(
 
 def trace(
     stage: Stage,
+    scores: Float[Tensor, "*S B M N"],
+    matches: Float[Tensor, "*S B 1 M"],
     primary: Int[Tensor, "*S B"],
     rule: Int[Tensor, "*S B"],
     context: Int[Tensor, "*S B"],
     fired: Tensor | None,
     bound: Tensor | None,
     *kept: Tensor,
-) -> tuple[Int[Tensor, "*S B M"], Int[Tensor, "*S B M"]]:
-    """The rule that fired on each slot and its context, -1 where none did."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Both scores, then the rule that fired on each slot and its context, -1 where none did."""
     here = one_hot(primary, primary, stage.slots.shape[-2]) > 0
     if fired is not None:
         here = here & fired.unsqueeze(-1)
     if bound is not None:
         context = torch.where(bound, context, -1)
-    return tuple(torch.where(here, x.unsqueeze(-1), -1) for x in (rule, context))  # type: ignore[return-value]
+    rules, contexts = (torch.where(here, x.unsqueeze(-1), -1) for x in (rule, context))
+    return scores, matches, rules, contexts
 
 
 def _rows(index: Int[Tensor, "*S B"], m: int) -> Int[Tensor, "S*B"]:
