@@ -7,8 +7,10 @@ plain one. Nothing else in `nps.rules` knows that there is another form.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from nps.rules.allowed import Allowed
@@ -33,19 +35,27 @@ def run(
 
     `features` is what selection sees: a tensor, a function of the slots, or None for the slots.
     """
-    if uniform is None:
+    if uniform is None or torch.compiler.is_compiling():  # compilers trace the plain form
         return None
-    from nps.kernels import rules as accelerated
-
+    accelerated = _accelerated()
     if not accelerated.supported(layer, slots):
         return None
-    return accelerated.run(layer, slots, features, allowed, uniform, traced)
+    found: tuple[Tensor, list[Trace]] = accelerated.run(
+        layer, slots, features, allowed, uniform, traced
+    )
+    return found
 
 
 def only_fired(rules: RuleSet, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor | None:
     """The actions of the rules that fire, without computing the others (evaluation only)."""
-    if rules.training:
+    if rules.training or torch.compiler.is_compiling():
         return None
-    from nps.kernels.rules import dispatch
+    update: Tensor | None = _accelerated().only_fired(rules, primary, context, choice)
+    return update
 
-    return dispatch.only_fired(rules, primary, context, choice)
+
+@cache
+def _accelerated() -> Any:
+    from nps.kernels import rules  # at the first call: it needs the layers to be defined
+
+    return rules

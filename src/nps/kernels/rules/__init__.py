@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nps.kernels.rules import gpu, parallel, sequential
+from nps.kernels.rules.dispatch import only_fired
 from nps.kernels.rules.function import Call, Implementation, apply
 from nps.kernels.rules.inputs import Values
 from nps.rules.actions import MLPRules
@@ -31,7 +32,7 @@ from nps.rules.trace import Trace
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-__all__ = ["run", "supported"]
+__all__ = ["only_fired", "run", "supported"]
 
 FourTensors = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 STEPS = frozenset(
@@ -55,7 +56,7 @@ def _algorithm(kind: type[RuleLayer]) -> type[RuleLayer] | None:
 
 def supported(layer: RuleLayer, slots: Tensor) -> bool:
     """True if the accelerated stages serve this layer and these slots."""
-    if torch.compiler.is_compiling() or _algorithm(type(layer)) is None:
+    if _algorithm(type(layer)) is None:
         return False
     rules, select, bind, config = layer.rules, layer.select, layer.bind, layer.config
     if type(rules) is not MLPRules or type(select) is not Select or type(bind) is not Bind:
