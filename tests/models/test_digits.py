@@ -79,7 +79,7 @@ def test_a_plain_loop_over_the_appendix():
 def test_the_result_is_no_slot_and_knows_no_mask():
     layer = OperandNPS(D, 4)
     assert layer(torch.randn(3, 5, 2, D)).shape == (3, 5, D)
-    with pytest.raises(ValueError, match="slot_mask: got one, expected none"):
+    with pytest.raises(ValueError, match="slot_mask is not supported by OperandNPS"):
         layer(torch.randn(3, 2, D), slot_mask=torch.ones(3, 2, dtype=torch.bool))
 
 

@@ -2,8 +2,8 @@
 
 Appendix "Coordinate Arithmetic Task": a 4-layer MLP of width 32 reads all slots at once, and three
 linear heads choose the primary slot, the contextual slot and the rule. The rules' MLPs and the
-hard choices are those of NPS; only what decides is different. Behind the same call as the layers,
-but for a fixed number of slots, and blind to slot order no more than any MLP is.
+hard choices are those of NPS; only what decides is different. The call is that of the rule layers,
+for a fixed number of slots; like any MLP it is not equivariant to their order.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from nps.rules.allowed import Allowed
 from nps.rules.check import require_int
+from nps.rules.choice import hard_choice
+from nps.rules.config import Query
 from nps.rules.layer import RuleLayer
 from nps.rules.noise import StageNoise
-from nps.rules.projection import Query
-from nps.rules.stage import Choices, pick, residual
+from nps.rules.slots import pick, residual
+from nps.rules.trace import Choices
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -84,33 +87,34 @@ class Routing(RuleLayer):
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m,), (m,), (len(self.rules),)]
 
-    def _stage(
+    def stage(
         self,
         slots: Float[Tensor, "*batch M D"],
         features: Float[Tensor, "*batch M F"],
-        embedding: Tensor,
-        slot_mask: Tensor | None,
+        allowed: Allowed,
         noise: StageNoise,
     ) -> tuple[Tensor, Choices]:
         m = self._router_shape[0]
-        if features.shape[-2] != m or slot_mask is not None:
-            got = "a slot_mask" if slot_mask is not None else f"{features.shape[-2]} slots"
+        if features.shape[-2] != m or allowed.slots is not None:
+            got = f"{features.shape[-2]} slots" if allowed.slots is None else "a slot_mask"
             raise ValueError(f"slots: got {got}, expected all of num_slots = {m} slots")
         if len(self.rules) != self.rule_head.out_features:
             raise ValueError(
                 f"rules: got {len(self.rules)}, expected the {self.rule_head.out_features} that "
                 "the router was built for (they can be disabled, not added or removed)"
             )
-        thought = self.router(features.flatten(-2))
+        routed = self.router(features.flatten(-2))
         heads = (self.primary_head, self.context_head, self.rule_head)
-        scores = [head(thought) for head in heads]
+        scores = [head(routed) for head in heads]
         noises = noise.choices if self.noisy else [None, None, None]
-        allowed = [None, None, self.rules.allowed()]
-        primary, context, rule = map(self._choose, scores, allowed, noises)
+        primary, context, rule = (
+            hard_choice(score, allowed=may, noise=each, temperature=self.temperature)
+            for score, may, each in zip(scores, [None, None, allowed.rules], noises, strict=True)
+        )
         primary = primary * rule.detach().sum(-1, keepdim=True)  # no rule allowed, no primary slot
-        acting, seen = (pick(choice.unsqueeze(-2), slots) for choice in (primary, context))
-        update = self._act(acting, seen, rule.unsqueeze(-2))
-        slots = residual(slots, primary, update, 1)
+        acting, other = (pick(choice.unsqueeze(-2), slots) for choice in (primary, context))
+        update = self._act(acting, other, rule.unsqueeze(-2))
+        slots = residual(slots, primary, update)
         # The router's rule scores are the same whichever slot is primary.
         rule_scores = scores[2].unsqueeze(-2).expand(*scores[2].shape[:-1], m, -1)
         return slots, Choices(

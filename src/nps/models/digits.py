@@ -5,7 +5,7 @@ of step 2 is changed, and that of step 3 is its argument. Here step 2 "will matc
 transformation embedding to the corresponding rule", so its slot is the operation; step 3 selects
 "the correct slot for rule application", the image; step 4 applies the rule's MLP "to the selected
 slot from step 3 and output[s] the result", which is decoded. So the slot of step 3 is all that the
-rule reads: no rule can serve two operations by looking at which one was asked for.
+rule reads: no rule can serve two operations by reading which one was requested.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from torch.nn.functional import one_hot
 
 from nps.perception.digits import DigitDecoder, DigitEncoder
 from nps.rules import MLPRules, SequentialNPS, Trace
+from nps.rules.allowed import Allowed
+from nps.rules.layer import Selected
 from nps.rules.noise import Noise, StageNoise
-from nps.rules.stage import Choices, pick
+from nps.rules.slots import pick
+from nps.rules.trace import Choices
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -40,16 +43,14 @@ class OperandNPS(SequentialNPS):
     (Were it always the image slot, to choose the operation would be to copy the image, which is
     good enough to stay with: rules then stop segregating.)
 
-    A trace tells the rule at slot p, which it read; its context is s, the slot that chose the rule;
+    The trace has the rule at slot p, which it read; its context is s, the slot that chose the rule;
     its context scores are those of step 3, among which p is the largest.
 
-    Args: as for `SequentialNPS`; without `self_context` p is never s. With `asks` that slot is the
-        only one that step 2 chooses a rule for, and the scores of the others are -inf.
+    Args: as for `SequentialNPS`; without `self_context` p is never s. With `asks`, step 2 chooses
+        a rule for that slot only, and the scores of the others are -inf.
 
     Shapes: slots (..., M, D) -> (..., D).
     """
-
-    algorithm = None  # the fused stage has Algorithm 1's roles
 
     def __init__(
         self,
@@ -76,39 +77,38 @@ class OperandNPS(SequentialNPS):
         )
         self.asks = asks
 
-    def _stage(
-        self,
-        slots: Tensor,
-        features: Tensor,
-        embedding: Tensor,
-        slot_mask: Tensor | None,
-        noise: StageNoise,
+    def stage(
+        self, slots: Tensor, features: Tensor, allowed: Allowed, noise: StageNoise
     ) -> tuple[Tensor, Choices]:
-        if slot_mask is not None:
-            raise ValueError("slot_mask: got one, expected none: the result is not a slot's")
-        asks = None
-        if self.asks is not None:
-            asks = torch.arange(features.shape[-2], device=features.device) == self.asks
-        found = self._found(features, embedding, None, noise, asks)
-        asking, rule, _, operand, scores, operand_scores = found
-        if asks is not None:
-            scores = scores.masked_fill(~asks.unsqueeze(-1), -torch.inf)
+        if allowed.slots is not None:
+            raise ValueError("slot_mask is not supported by OperandNPS: its result is not a slot")
+        # Steps 2 and 3: a slot asks for a rule, then chooses the slot that the rule reads.
+        asking, rule, scores = self.select_rule(features, allowed, noise)
+        operand, operand_scores = self.bind_context(features, asking, allowed, noise)
         # Step 4: the rule reads the slot of step 3 alone.
         slot = pick(operand, slots).squeeze(-2)
-        roles = (operand.squeeze(-2), rule.unsqueeze(-2), asking.unsqueeze(-2))
-        return slot + self.action(slot, rule), Choices(*roles, scores, operand_scores)
+        new = slot + self.action(slot, rule.squeeze(-2))
+        chosen = operand.squeeze(-2), rule, asking.unsqueeze(-2)
+        return new, Choices(*chosen, scores, operand_scores)
+
+    def select_rule(self, features: Tensor, allowed: Allowed, noise: StageNoise) -> Selected:
+        if self.asks is None:
+            return super().select_rule(features, allowed, noise)
+        asks = torch.arange(features.shape[-2], device=features.device) == self.asks
+        primary, rule, scores = super().select_rule(features, allowed._replace(slots=asks), noise)
+        return Selected(primary, rule, scores.masked_fill(~asks.unsqueeze(-1), -torch.inf))
 
     def action(
         self, slot: Float[Tensor, "*batch D"], rule: Float[Tensor, "*batch N"]
     ) -> Float[Tensor, "*batch D"]:
-        """What the chosen rules add to the slots."""
+        """The chosen rules' updates of the slots."""
         return self._act(slot, torch.zeros_like(slot), rule)
 
 
 class OneMLP(nn.Module):
     """The model without rules: one MLP reads image and operation, and changes the image.
 
-    Behind the same call. It chooses nothing; its trace says rule 0 everywhere.
+    The call is that of `OperandNPS`. It chooses nothing: its trace says rule 0 everywhere.
 
     Args:
         slot_dim: D, size of a slot.
@@ -140,7 +140,7 @@ class OneMLP(nn.Module):
 class Operations(nn.Module):
     """A slot for each operation: "a learned weight matrix".
 
-    Rows added later are a parameter of their own, so that the first can be held fast.
+    Rows added later are a separate parameter, so that the first ones can be frozen.
     """
 
     def __init__(self, count: int, slot_dim: int) -> None:
@@ -150,7 +150,7 @@ class Operations(nn.Module):
         self.register_parameter("added", None)
 
     def add(self) -> None:
-        """One operation more."""
+        """Add one operation."""
         rows = [] if self.added is None else [self.added.detach()]
         self.added = nn.Parameter(torch.cat([*rows, torch.randn_like(self.weight[:1])]))
 
@@ -161,12 +161,12 @@ class Operations(nn.Module):
 
 
 class DigitTransformation(nn.Module):
-    """Encode, change by a rule, decode.
+    """Encode, apply a rule, decode.
 
     Args:
-        layer: of slots [image, operation].
+        layer: acts on slots [image, operation].
         slot_dim: D, size of a slot.
-        operations: how many there are.
+        operations: number of operations.
     """
 
     def __init__(self, layer: OperandNPS | OneMLP, slot_dim: int, operations: int) -> None:
@@ -204,7 +204,7 @@ class DigitTransformation(nn.Module):
         noise: Noise | None = None,
         return_trace: bool = False,
     ) -> Float[Tensor, "B D"] | tuple[Float[Tensor, "B D"], Trace]:
-        """What an operation makes of the image slot, and on request what fired."""
+        """The image slot after an operation, and on request what fired."""
         slots = torch.stack([slot, self.operations(operation)], -2)
         result: Tensor | tuple[Tensor, Trace] = self.layer(
             slots, noise=noise, return_trace=return_trace
@@ -227,11 +227,11 @@ class DigitTransformation(nn.Module):
         return logits.sigmoid()
 
     def add_operation(self) -> None:
-        """A new operation and a new rule; what is there stays as it is.
+        """Add an operation and a rule; everything else stays as it is.
 
-        The rule begins with all its scores at zero, so that it wins nothing that an old rule has a
-        positive score for: with a random condition it may begin as the winner of an old operation,
-        and then learns that instead of the new one.
+        The rule's scores start at zero, so that it wins nothing for which an old rule has a
+        positive score: with a random condition it may start as the winner of an old operation, and
+        then learns that one instead of the new one.
         """
         self.operations.add()
         (new,) = self.layer.rules.add(1)
@@ -239,7 +239,7 @@ class DigitTransformation(nn.Module):
             self.layer.rules.embedding[new] = 0.0
 
     def freeze(self) -> None:
-        """Hold everything as it is, every rule included; what is added afterwards can learn."""
+        """Freeze everything, every rule included; only what is added afterwards can learn."""
         self.requires_grad_(False)
         for i in range(len(self.layer.rules)):
             self.layer.rules.freeze(i)

@@ -20,7 +20,7 @@ from nps.interactions import GNN, TransformerLayer
 from nps.networks import NormalisedMLP
 from nps.rules import ParallelNPS, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
-from nps.rules.layer import ContextGradient
+from nps.rules.config import ContextGradient
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -1,7 +1,8 @@
 """The paper: rules, and the two algorithms that choose and apply them. Needs torch alone."""
 
-from nps.rules.apply import ConvRules, MLPRules
-from nps.rules.gumbel import gumbel, hard_choice
+from nps.rules.actions import ConvRules, MLPRules
+from nps.rules.choice import gumbel, hard_choice
+from nps.rules.config import RuleConfig
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
 from nps.rules.ruleset import RuleSet
@@ -12,6 +13,7 @@ __all__ = [
     "ConvRules",
     "MLPRules",
     "ParallelNPS",
+    "RuleConfig",
     "RuleLayer",
     "RuleSet",
     "SequentialNPS",

@@ -41,16 +41,16 @@ def require_type(name: str, value: object, kind: type | tuple[type, ...], expect
 
 
 def require_finite(name: str, tensor: Tensor) -> None:
-    """Refuse NaN and infinity where looking is free of a device sync.
+    """Refuse NaN and infinity in eager code on the CPU, where the check needs no device sync.
 
-    That is: eager code on the CPU. A look at a GPU tensor would stall every step, and compiled or
-    vmapped code cannot look at all; there the training loop's guard on the loss takes over.
+    Reading a GPU tensor would stall every step, and compiled or vmapped code cannot read values at
+    all; there the training loop's guard on the loss takes over.
     """
     if torch.compiler.is_compiling() or tensor.device.type != "cpu":
         return
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return
-    if math.isfinite(tensor.detach().sum().item()):  # no infinity or NaN is lost in a sum
+    if math.isfinite(tensor.detach().sum().item()):  # a sum never loses an infinity or NaN
         return
     finite = torch.isfinite(tensor)
     if not finite.all():  # finite numbers can have an infinite sum
@@ -60,7 +60,7 @@ def require_finite(name: str, tensor: Tensor) -> None:
 
 
 def require_slots(slots: Tensor, slot_mask: Tensor | None, slot_dim: int, events: int) -> None:
-    """Slots (..., M, D), or (..., M, C, H, W) with three events, and a mask of them if any."""
+    """Check slots (..., M, D), or (..., M, C, H, W) with three event dimensions, and their mask."""
     layout, size = ("(..., M, D)", "D") if events == 1 else ("(..., M, C, H, W)", "C")
     if not isinstance(slots, Tensor) or not slots.is_floating_point():
         kind = slots.dtype if isinstance(slots, Tensor) else type(slots).__name__

@@ -1,50 +1,67 @@
-"""What both rule layers share: the constructor, the call, and the steps of a stage.
+"""What both rule layers share: the constructor, the call, and the parts of a stage.
 
-Each algorithm says what its stage is. Where the randomness of a call comes from: noise.py.
+A call checks its input, draws its noise (noise.py) and runs K stages; `sequential.py` and
+`parallel.py` say what a stage is. To change an algorithm, subclass its layer and override a step:
+
+- `select_rule(features, allowed, noise)`: step 2, primary slots and their rules;
+- `bind_context(features, primary, allowed, noise)`: step 3, their contexts;
+- `apply_rule(slots, primary, rule, context)`: step 4, the new slots;
+- or the whole `stage(slots, features, allowed, noise)`.
+
+A layer with its own step never takes the accelerated form of the stock layers (`fast.py`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
 
 import torch
 from torch import Tensor, nn
 
-from nps.rules import fused
-from nps.rules.apply import ACTION, MLPRules
+from nps.rules import fast
+from nps.rules.actions import MLPRules
+from nps.rules.allowed import Allowed
 from nps.rules.bind import Bind
-from nps.rules.check import (
-    require_choice,
-    require_finite,
-    require_int,
-    require_number,
-    require_slots,
-    require_type,
-)
-from nps.rules.gumbel import MIN_TEMPERATURE, hard_choice
+from nps.rules.check import require_finite, require_int, require_slots, require_type
+from nps.rules.config import ContextGradient, Query, RuleConfig
 from nps.rules.noise import Noise, Shares, StageNoise
-from nps.rules.projection import Query, exact
+from nps.rules.projection import exact
 from nps.rules.ruleset import RuleSet
-from nps.rules.select import Select, drop_scores
-from nps.rules.stage import Choices, behind, pick
-from nps.rules.trace import Trace
+from nps.rules.select import Select
+from nps.rules.slots import pick, unsqueeze_right
+from nps.rules.trace import Choices, Trace
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 Selection = Tensor | Callable[[Tensor], Tensor]
-ContextGradient = Literal["slot", "update"]
+
+
+class Selected(NamedTuple):
+    """Step 2: the primary slots and their rules, one-hot, and the scores behind them."""
+
+    primary: Float[Tensor, "*batch M"]
+    rule: Float[Tensor, "*batch #M N"]
+    scores: Float[Tensor, "*batch M N"]
+
+
+class Bound(NamedTuple):
+    """Step 3: the contexts of the primary slots, one-hot, and the scores behind them."""
+
+    context: Float[Tensor, "*batch #M M"]
+    scores: Float[Tensor, "*batch #M M"]
 
 
 class RuleLayer(nn.Module, ABC):
-    """Base of `SequentialNPS` and `ParallelNPS`; their docstrings say what the arguments mean."""
+    """Base of `SequentialNPS` and `ParallelNPS`, whose docstrings explain the arguments."""
 
-    algorithm: fused.Algorithm | None = None
-    """How a stage is computed as one function, where it can be."""
+    has_null_rule = False
+    """Whether the algorithm has a null rule, and so takes `null_handicap`."""
     alone = False
-    """In training, rules see zeros in place of a context: a first phase, if a task wants one."""
+    """In training, rules see zeros in place of their context (an optional first phase)."""
 
     def __init__(
         self,
@@ -68,28 +85,26 @@ class RuleLayer(nn.Module, ABC):
     ) -> None:
         super().__init__()
         require_int("slot_dim", slot_dim, at_least=1)
-        require_int("num_rules", num_rules, at_least=1)
-        require_int("stages", stages, at_least=1)
-        require_int("key_dim", key_dim, at_least=1)
-        require_number("temperature", temperature, MIN_TEMPERATURE, float("inf"), open_top=True)
-        require_number("dropout", dropout, 0.0, 1.0, open_top=True)
-        require_number("context_dropout", context_dropout, 0.0, 1.0, open_top=True)
-        require_choice("query", query, ("linear", "mlp"))
-        context_query = query if context_query is None else context_query
-        require_choice("context_query", context_query, ("linear", "mlp"))
-        if selection_dim is None:
-            selection_dim = slot_dim
+        self.config = RuleConfig(
+            num_rules,
+            stages=stages,
+            rule_dim=rule_dim,
+            key_dim=key_dim,
+            hidden_dim=hidden_dim,
+            hidden_layers=hidden_layers,
+            temperature=temperature,
+            dropout=dropout,
+            context_dropout=context_dropout,
+            query=query,
+            context_query=context_query,
+            self_context=self_context,
+            context_gradient=context_gradient,
+        )
+        selection_dim = slot_dim if selection_dim is None else selection_dim
         require_int("selection_dim", selection_dim, at_least=1)
-        require_type("self_context", self_context, bool, "True or False")
-        require_choice("context_gradient", context_gradient, get_args(ContextGradient))
         if rules is None:
-            rules = MLPRules(
-                num_rules,
-                slot_dim,
-                rule_dim=rule_dim,
-                hidden_dim=hidden_dim,
-                hidden_layers=hidden_layers,
-            )
+            sizes = {"hidden_dim": hidden_dim, "hidden_layers": hidden_layers}
+            rules = MLPRules(num_rules, slot_dim, rule_dim=rule_dim, **sizes)
         require_type("rules", rules, RuleSet, "a rule set such as ConvRules")
         if (len(rules), rules.slot_dim) != (num_rules, slot_dim):
             raise ValueError(
@@ -99,18 +114,34 @@ class RuleLayer(nn.Module, ABC):
         self.slot_dim = slot_dim
         self.selection_dim = selection_dim
         self.stages = stages
-        # A schedule may put a tensor on the device in place of these two; nothing looks at them.
+        # A schedule may replace these two by tensors on the device, whose values are never read.
         self.temperature: float | Tensor = temperature
         self.dropout: float | Tensor = dropout
         self.context_dropout = context_dropout
         self.self_context = self_context
         self.context_gradient = context_gradient
         self.rules = rules
-        self.linear = query == context_query == "linear"
-        self._make_selection(key_dim, query, context_query)
+        self._make_selection(key_dim, query, query if context_query is None else context_query)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: RuleConfig,
+        slot_dim: int,
+        *,
+        selection_dim: int | None = None,
+        rules: RuleSet | None = None,
+    ) -> Self:
+        """Build a layer from its settings; `layer.config` gives them back."""
+        options = config.keywords()
+        if not cls.has_null_rule:
+            del options["null_handicap"]
+        layer = cls(slot_dim, selection_dim=selection_dim, rules=rules, **options)
+        layer.config = replace(layer.config, null_handicap=config.null_handicap)
+        return layer
 
     def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
-        """Build what chooses rules and contexts."""
+        """Build the modules that choose rules and contexts."""
         self.select = Select(self.selection_dim, self.rules.rule_dim, key_dim, query)
         self.bind = Bind(self.selection_dim, key_dim, context_query)
 
@@ -118,6 +149,43 @@ class RuleLayer(nn.Module, ABC):
         return f"{self.slot_dim}, {len(self.rules)}, stages={self.stages}"
 
     # -- the call -----------------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(
+            self,
+            slots: Tensor,
+            *,
+            selection: Selection | None = None,
+            slot_mask: Tensor | None = None,
+            noise: Noise | None = None,
+            return_trace: Literal[False] = False,
+        ) -> Tensor: ...
+
+        @overload
+        def __call__(
+            self,
+            slots: Tensor,
+            *,
+            selection: Selection | None = None,
+            slot_mask: Tensor | None = None,
+            noise: Noise | None = None,
+            return_trace: Literal[True],
+        ) -> tuple[Tensor, Trace]: ...
+
+        @overload
+        def __call__(
+            self,
+            slots: Tensor,
+            *,
+            selection: Selection | None = None,
+            slot_mask: Tensor | None = None,
+            noise: Noise | None = None,
+            return_trace: bool,
+        ) -> Tensor | tuple[Tensor, Trace]: ...
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def forward(
         self,
@@ -133,11 +201,11 @@ class RuleLayer(nn.Module, ABC):
         Args:
             slots: (..., M, D), any number of leading dimensions; (..., M, C, H, W) for
                 convolutional rules.
-            selection: what selection and binding look at, (..., M, selection_dim), where that is
-                not the slots themselves: a tensor, the same at every stage, or a function of the
-                current slots. The actions never see it.
+            selection: features that selection and binding see in place of the slots,
+                (..., M, selection_dim): a tensor, the same at every stage, or a function of the
+                current slots. The actions never see them.
             slot_mask: (..., M); False slots are never chosen, neither primary nor context, and
-                come back as they were, whatever they hold.
+                are returned unchanged, whatever they hold.
             noise: in training, a `torch.Generator`, or uniform numbers of shape
                 `noise_shape(...)`; by default drawn from torch's global generator. Evaluation
                 is the deterministic argmax and draws none.
@@ -150,131 +218,62 @@ class RuleLayer(nn.Module, ABC):
         require_slots(slots, slot_mask, self.slot_dim, events)
         given = slots
         if slot_mask is not None:
-            slots = torch.where(behind(slot_mask, events), slots, 0.0)
+            slots = torch.where(unsqueeze_right(slot_mask, events), slots, 0.0)
         require_finite("slots", slots)
         batch, m = slots.shape[: -1 - events], slots.shape[-1 - events]
         uniform = self._shares(m).uniform(noise, batch, slots.device) if self.training else None
-        traces: list[Trace] = []
-        for new, choices in self._stages(slots, selection, slot_mask, uniform):
-            slots = new
-            if return_trace:
-                traces.append(choices().trace())
+        slots, traces = self._run(slots, selection, slot_mask, uniform, return_trace)
         if slot_mask is not None:
-            slots = torch.where(behind(slot_mask, events), slots, given)
+            slots = torch.where(unsqueeze_right(slot_mask, events), slots, given)
         return (slots, Trace.of_stages(traces, len(batch))) if return_trace else slots
 
-    def _stages(
+    def _run(
         self,
         slots: Tensor,
         selection: Selection | None,
         slot_mask: Tensor | None,
         uniform: Tensor | None,
-    ) -> Iterator[tuple[Tensor, Callable[[], Choices]]]:
-        """The slots after each stage, and what was chosen."""
-        rules = self.rules
-        embedding = rules.tensor("embedding")
-        if uniform is not None and selection is None and slot_mask is None and self._fuses(slots):
-            opens = fused.launch.opens(slots)
-            form = fused.Form(self.algorithm, self.self_context, opens)  # type: ignore[arg-type]
-            weights = [*self._maps(embedding), *map(rules.tensor, ACTION)]
-            settings = rules.allowed(), self.temperature, self.dropout
-            yield from fused.stages(form, slots, weights, uniform, *settings)
-            return
-        shares = self._shares(slots.shape[-1 - rules.event_dims])
-        for draw in shares.of_stages(uniform):
+        traced: bool,
+    ) -> tuple[Tensor, list[Trace]]:
+        """The slots after all stages and, if `traced`, a trace of each."""
+        allowed = Allowed(slot_mask, self.rules.allowed())
+        features: Selection | None = selection
+        if callable(selection):
+            features = lambda slots: self._features(slots, selection, slot_mask)  # noqa: E731
+        elif selection is not None or self.selection_dim != self.slot_dim:
             features = self._features(slots, selection, slot_mask)
-            slots, choices = self._stage(slots, features, embedding, slot_mask, draw)
-            yield slots, lambda choices=choices: choices  # type: ignore[misc]
+        accelerated = fast.run(self, slots, features, allowed, uniform, traced)
+        if accelerated is not None:
+            return accelerated
+        traces: list[Trace] = []
+        shares = self._shares(slots.shape[-1 - self.rules.event_dims])
+        for noise in shares.of_stages(uniform):
+            seen = self._features(slots, selection, slot_mask)
+            slots, choices = self.stage(slots, seen, allowed, noise)
+            if traced:
+                traces.append(choices.trace())
+        return slots, traces
 
-    def _fuses(self, slots: Tensor) -> bool:
-        """Is this the common case, for which a stage is one function?"""
-        rules = self.rules
-        if self.algorithm is None or not self.linear or type(rules) is not MLPRules:
-            return False
-        if self.context_gradient != "slot" or self.context_dropout or rules.hidden_layers > 1:
-            return False
-        if self.alone:
-            return False
-        if not rules.any_allowed() or (slots.shape[-2] == 1 and not self.self_context):
-            return False
-        weights = rules.embedding, rules.weight_in, self.select.query.out.weight
-        return fused.applies(slots, weights)
-
-    def _maps(self, embedding: Tensor) -> tuple[Tensor, Tensor]:
-        """Slots to scores, and primary slots to what contexts are compared with."""
-        rule_map = self.select.key(embedding) @ self.select.query.out.weight
-        return rule_map, self.bind.query.out.weight.t() @ self.bind.key.out.weight
+    # -- the steps ----------------------------------------------------------------------------
 
     @abstractmethod
-    def _stage(
+    def stage(
         self,
-        slots: Tensor,
-        features: Tensor,
-        embedding: Tensor,
-        slot_mask: Tensor | None,
+        slots: Float[Tensor, "*batch M *slot"],
+        features: Float[Tensor, "*batch M F"],
+        allowed: Allowed,
         noise: StageNoise,
-    ) -> tuple[Tensor, Choices]:
+    ) -> tuple[Float[Tensor, "*batch M *slot"], Choices]:
         """One stage: the new slots and what was chosen. Each algorithm is one of these."""
 
-    # -- noise --------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _choices(self, m: int) -> list[tuple[int, ...]]:
-        """Shapes of one stage's choices, in the order the stage makes them."""
-
-    def _shares(self, m: int) -> Shares:
-        # A dropout that a schedule moves lies on the device: it is there, whatever its value.
-        drops = isinstance(self.dropout, Tensor) or self.dropout > 0
-        drop = (m, len(self.rules)) if drops else None
-        return Shares(self.stages, self._choices(m), drop, bool(self.context_dropout))
-
-    def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
-        """Shape of the uniform numbers that one training call on (..., slots, D) uses."""
-        return self._shares(slots).shape(*batch)
-
-    # -- steps shared by both algorithms ------------------------------------------------------
-
-    def _drop(self, scores: Float[Tensor, "*batch M N"], uniform: Tensor | None) -> Tensor:
-        return scores if uniform is None else drop_scores(scores, uniform, self.dropout)
-
-    def _drop_context(
-        self, scores: Float[Tensor, "*batch P M"], uniform: Tensor | None
-    ) -> Float[Tensor, "*batch P M"]:
-        return scores if uniform is None else drop_scores(scores, uniform, self.context_dropout)
-
-    def _choose(
-        self,
-        scores: Float[Tensor, "*batch X"],
-        allowed: Bool[Tensor, "*#batch X"] | None,
-        noise: Float[Tensor, "*batch X"] | None,
-    ) -> Float[Tensor, "*batch X"]:
-        noisy = scores if noise is None else scores + noise
-        return hard_choice(noisy, allowed=allowed, temperature=self.temperature)
-
-    def _pairs_allowed(self, slot_mask: Tensor | None) -> Bool[Tensor, "*batch M N"] | None:
-        """May rule i fire on slot m? None when everything may."""
-        rules = self.rules.allowed()
-        if slot_mask is None:
-            return rules
-        return slot_mask.unsqueeze(-1) & (True if rules is None else rules)
-
-    def _context_allowed(
-        self, slot_mask: Tensor | None, m: int, device: torch.device
-    ) -> Bool[Tensor, "*batch M M"] | None:
-        """May slot j be the context of slot m? None when every slot may."""
-        if self.self_context:
-            return None if slot_mask is None else slot_mask.unsqueeze(-2)
-        others = ~torch.eye(m, dtype=torch.bool, device=device)
-        return others if slot_mask is None else others & slot_mask.unsqueeze(-2)
-
-    def _act_in(
+    def _update(
         self,
         primary: Float[Tensor, "*batch P *slot"],
         context: Float[Tensor, "*batch P M"],
         slots: Float[Tensor, "*batch M *slot"],
         rule: Float[Tensor, "*batch P N"],
     ) -> Float[Tensor, "*batch P *slot"]:
-        """The rules' updates in the chosen contexts; what the choice learns from differs."""
+        """The rules' updates of the primary slots in the chosen contexts."""
         events = self.rules.event_dims
         if self.alone and self.training:
             return self._act(primary, torch.zeros_like(primary), rule)
@@ -285,12 +284,12 @@ class RuleLayer(nn.Module, ABC):
         pairs = torch.broadcast_shapes(own.shape, other.shape)
         rules = rule.unsqueeze(-2).expand(*context.shape, rule.shape[-1])
         each = self._act(own.expand(pairs), other.expand(pairs), rules).detach()
-        # Zero, but for its gradient: that of the sum of each context's update.
-        weight = behind(context - context.detach(), events).to(each.dtype)
+        # Zero in value; its gradient is that of the context-weighted sum of the updates.
+        weight = unsqueeze_right(context - context.detach(), events).to(each.dtype)
         return update + (weight * each).sum(-1 - events)
 
     def _act(self, primary: Tensor, context: Tensor, rule: Tensor) -> Tensor:
-        """Run the rule set on any number of leading dimensions, in the slots' own type."""
+        """Run the rule set on any number of leading dimensions."""
         events = self.rules.event_dims
         batch = primary.shape[:-events]
         slot = primary.shape[-events:]
@@ -299,11 +298,28 @@ class RuleLayer(nn.Module, ABC):
         )
         return update.reshape(*batch, *slot)
 
-    # -- checks -------------------------------------------------------------------------------
+    # -- noise --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _choices(self, m: int) -> list[tuple[int, ...]]:
+        """Shapes of one stage's choices, in the order the stage makes them."""
+
+    def _shares(self, m: int) -> Shares:
+        # A scheduled dropout is a tensor on the device: its numbers are drawn whatever its value.
+        drops = isinstance(self.dropout, Tensor) or self.dropout > 0
+        drop = (m, len(self.rules)) if drops else None
+        return Shares(self.stages, self._choices(m), drop, bool(self.context_dropout))
+
+    def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
+        """Shape of the uniform numbers that one training call on (..., slots, D) uses."""
+        return self._shares(slots).shape(*batch)
+
+    # -- features -----------------------------------------------------------------------------
 
     def _features(
         self, slots: Tensor, selection: Selection | None, slot_mask: Tensor | None
     ) -> Float[Tensor, "*batch M F"]:
+        """What selection and binding see."""
         events = self.rules.event_dims
         if selection is None:
             features = slots if events == 1 else slots.mean((-2, -1))

@@ -1,4 +1,4 @@
-"""The randomness of a call: one tensor of uniform numbers, and who takes which of them.
+"""The randomness of a call: one tensor of uniform numbers, and which choice uses which of them.
 
 The tensor is drawn by the layer, drawn from a generator, or passed in. So a training step is a
 function of (weights, batch, noise), the same eager, compiled, under vmap and after a resume; and a
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nps.rules.check import require_type
-from nps.rules.gumbel import gumbel
+from nps.rules.choice import gumbel
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -32,18 +32,18 @@ class StageNoise(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """How the numbers of a call are shared out: a row for each stage, in this order."""
+    """How the numbers of a call are divided: a row for each stage, in the order of the fields."""
 
     stages: int
     choices: Sequence[tuple[int, ...]]
-    """Shapes of a stage's choices, the context's last; Gumbel noise is made of these."""
+    """Shapes of a stage's choices, the context's last; their numbers become Gumbel noise."""
     drop: tuple[int, int] | None
     """(M, N), if scores of rules may be dropped."""
     drops_context: bool
 
     @property
     def sizes(self) -> list[int]:
-        """How many numbers each choice takes, and last the two dropouts."""
+        """How many numbers each choice takes, then the two dropouts."""
         choices = [math.prod(shape) for shape in self.choices]
         rules = 0 if self.drop is None else math.prod(self.drop)
         return [*choices, rules, choices[-1] * self.drops_context]
@@ -64,7 +64,7 @@ class Shares(NamedTuple):
         return torch.rand(shape, generator=noise, device=device)
 
     def of_stages(self, uniform: Float[Tensor, "*batch K U"] | None) -> list[StageNoise]:
-        """What each stage gets. All that choices take becomes Gumbel noise at once."""
+        """The noise of each stage. Gumbel noise is computed for all stages at once."""
         if uniform is None:
             return [StageNoise([None] * len(self.choices), None, None)] * self.stages
         *sizes, rules, contexts = self.sizes

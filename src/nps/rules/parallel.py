@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from nps.rules import fused
+from nps.rules.allowed import Allowed
+from nps.rules.bind import bind_contexts
 from nps.rules.check import require_number
-from nps.rules.layer import RuleLayer
+from nps.rules.choice import drop_scores
+from nps.rules.config import MAX_HANDICAP, Query
+from nps.rules.layer import Bound, RuleLayer, Selected
 from nps.rules.noise import StageNoise
-from nps.rules.projection import Projection, Query, match, project
-from nps.rules.stage import Choices, residual
+from nps.rules.projection import Projection, match
+from nps.rules.select import select_primaries, select_rules
+from nps.rules.slots import residual
+from nps.rules.trace import Choices
 
-MOST_HANDICAP = 1e6
-"""With as much, no bid of the null rule wins."""
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class ParallelNPS(RuleLayer):
@@ -47,24 +53,22 @@ class ParallelNPS(RuleLayer):
     with no share: surgery on one rule leaves the set P alone.
 
     Args: as for `SequentialNPS`. `query="mlp"` holds for the choice of primary slots as well.
-        null_handicap: taken off the null rule's bids (paper: 0). Where a rule's first, random
-            changes do harm, the null rule wins most slots before the rules have learned what to do
-            with them, and a slot that no rule changes teaches them nothing.
+        null_handicap: subtracted from the null rule's bids (paper: 0). Where a rule's first,
+            random changes do harm, the null rule wins most slots before the rules have learned
+            what to do with them, and a slot that no rule changes teaches them nothing.
 
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
-    algorithm = fused.parallel
+    has_null_rule = True
 
     def __init__(
         self, slot_dim: int, num_rules: int, *, null_handicap: float = 0.0, **options: Any
     ) -> None:
-        require_number("null_handicap", null_handicap, 0.0, MOST_HANDICAP, open_top=False)
+        require_number("null_handicap", null_handicap, 0.0, MAX_HANDICAP, open_top=False)
         super().__init__(slot_dim, num_rules, **options)
+        self.config = replace(self.config, null_handicap=null_handicap)
         self.null_handicap = null_handicap
-
-    def _fuses(self, slots: Tensor) -> bool:
-        return self.null_handicap == 0 and super()._fuses(slots)
 
     def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
         super()._make_selection(key_dim, query, context_query)
@@ -72,52 +76,60 @@ class ParallelNPS(RuleLayer):
         self.slot_key = Projection(self.selection_dim, key_dim, query)
         self.null_rule = nn.Parameter(torch.randn(key_dim))
 
-    def _maps(self, embedding: Tensor) -> tuple[Tensor, Tensor]:
-        """The bids before the rules, see `nps.rules.fused.parallel`."""
-        rule_map, bind_map = super()._maps(embedding)
-        bidders = torch.stack([self.rules.joint_key(), self.null_rule])
-        return torch.cat([bidders @ self.slot_key.out.weight, rule_map]), bind_map
+    def stage(
+        self, slots: Tensor, features: Tensor, allowed: Allowed, noise: StageNoise
+    ) -> tuple[Tensor, Choices]:
+        # Steps 2 and 3: select the primary slots, and a rule for each.
+        primary, rule, rule_scores = self.select_rule(features, allowed, noise)
+        # Step 4: bind a contextual slot to each.
+        context, context_scores = self.bind_context(features, primary, allowed, noise)
+        # Step 5: all primary slots change at once.
+        slots = self.apply_rule(slots, primary, rule, context)
+        return slots, Choices(primary, rule, context, rule_scores, context_scores)
+
+    def bids(self, features: Float[Tensor, "*batch M F"]) -> Float[Tensor, "*batch M 2"]:
+        """Bids for each slot: that of all rules jointly, and that of the null rule."""
+        joint = self.rules.joint_key()
+        bids = match(self.slot_key(features), torch.stack([joint, self.null_rule.to(joint.dtype)]))
+        if self.null_handicap:
+            bids = torch.stack([bids[..., 0], bids[..., 1] - self.null_handicap], -1)
+        return bids
+
+    def select_rule(
+        self, features: Float[Tensor, "*batch M F"], allowed: Allowed, noise: StageNoise
+    ) -> Selected:
+        primary = select_primaries(self.bids(features), noise.choices[0], self.temperature)
+        scores = self.select(features, self.rules.tensor("embedding"))
+        kept = drop_scores(scores, noise.drop, self.dropout)
+        pairs = allowed.pairs()
+        rule = select_rules(kept, pairs, noise.choices[1], self.temperature)
+        if pairs is not None:  # a masked slot, or all rules disabled: no rule fires
+            primary = primary * rule.detach().sum(-1)
+        return Selected(primary, rule, scores)
+
+    def bind_context(
+        self,
+        features: Float[Tensor, "*batch M F"],
+        primary: Float[Tensor, "*batch M"],
+        allowed: Allowed,
+        noise: StageNoise,
+    ) -> Bound:
+        scores = self.bind(features, features)
+        kept = drop_scores(scores, noise.drop_context, self.context_dropout)
+        others = allowed.contexts(features.shape[-2], self.self_context, features.device)
+        return Bound(bind_contexts(kept, others, noise.choices[2], self.temperature), scores)
+
+    def apply_rule(
+        self,
+        slots: Float[Tensor, "*batch M *slot"],
+        primary: Float[Tensor, "*batch M"],
+        rule: Float[Tensor, "*batch M N"],
+        context: Float[Tensor, "*batch M M"],
+    ) -> Float[Tensor, "*batch M *slot"]:
+        # Slots of the null rule need no update, except for the gradient to `primary`.
+        fired = rule if torch.is_grad_enabled() else rule * primary.unsqueeze(-1)
+        update = self._update(slots, context, slots, fired)
+        return residual(slots, primary, update, self.rules.event_dims)
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m, 2), (m, len(self.rules)), (m, m)]
-
-    def _stage(
-        self,
-        slots: Tensor,
-        features: Tensor,
-        embedding: Tensor,
-        slot_mask: Tensor | None,
-        noise: StageNoise,
-    ) -> tuple[Tensor, Choices]:
-        events = self.rules.event_dims
-        bid_noise, rule_noise, context_noise = noise.choices
-        slot_keys, queries, context_queries, context_keys = project(
-            features, self.slot_key, self.select.query, self.bind.query, self.bind.key
-        )
-
-        # Step 2: the slots that the rules, jointly, win from the null rule.
-        bidders = torch.stack([self.rules.joint_key(), self.null_rule.to(embedding.dtype)])
-        bids = match(slot_keys, bidders)
-        if self.null_handicap:
-            bids = torch.stack([bids[..., 0], bids[..., 1] - self.null_handicap], -1)
-        won = self._choose(bids, None, bid_noise)[..., 0]
-
-        # Step 3: a rule for each of them.
-        scores = match(queries, self.select.key(embedding))
-        allowed = self._pairs_allowed(slot_mask)
-        rule = self._choose(self._drop(scores, noise.drop), allowed, rule_noise)
-        # Where no rule may fire (a masked slot, all rules disabled) the row is zero.
-        primary = won if allowed is None else won * rule.detach().sum(-1)
-
-        # Step 4: a context for each of them.
-        context_scores = match(context_queries, context_keys)
-        allowed = self._context_allowed(slot_mask, features.shape[-2], slots.device)
-        kept = self._drop_context(context_scores, noise.drop_context)
-        context = self._choose(kept, allowed, context_noise)
-
-        # Step 5: all at once.
-        # Slots of the null rule need no update, unless for the gradient to `primary`.
-        fired = rule if torch.is_grad_enabled() else rule * primary.unsqueeze(-1)
-        update = self._act_in(slots, context, slots, fired)
-        slots = residual(slots, primary, update, events)
-        return slots, Choices(primary, rule, context, scores, context_scores)

@@ -6,21 +6,21 @@ whether or not autocast is on: half precision would flip choices.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from nps.rules.config import Query
+
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-Query = Literal["linear", "mlp"]
 
 MLP_WIDTH = 128
 
 
 def exact(x: Tensor) -> Tensor:
-    """Float32 at least."""
+    """Cast to float32 unless the type is at least as wide."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -47,19 +47,6 @@ class Projection(nn.Module):
                 weight, bias = self.hidden.weight, self.hidden.bias
                 x = nn.functional.linear(x, weight.to(x.dtype), bias.to(x.dtype)).relu()
             return nn.functional.linear(x, self.out.weight.to(x.dtype))
-
-
-def project(
-    features: Float[Tensor, "*batch F"], *projections: Projection
-) -> list[Float[Tensor, "*batch key"]]:
-    """The same features through several projections, in one product if all are linear."""
-    if any(projection.hidden is not None for projection in projections):
-        return [projection(features) for projection in projections]
-    weights = [projection.out.weight for projection in projections]
-    with torch.autocast(features.device.type, enabled=False):
-        x = exact(features)
-        joint = nn.functional.linear(x, torch.cat(weights).to(x.dtype))
-    return list(joint.split([len(weight) for weight in weights], -1))
 
 
 def match(

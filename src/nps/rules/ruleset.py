@@ -90,8 +90,8 @@ class RuleSet(nn.Module, ABC):
     def add(self, n: int = 1) -> range:
         """Append n new rules and return their indices.
 
-        Parameters are replaced by longer ones, so build a new optimiser afterwards (of `freeze`
-        too, this makes no difference to the old rules' values).
+        Parameters are replaced by longer ones, so build a new optimiser afterwards. The values of
+        the old rules, frozen or not, stay as they are.
         """
         require_int("n", n, at_least=1)
         self._settle()
@@ -105,7 +105,7 @@ class RuleSet(nn.Module, ABC):
         return range(first, first + n)
 
     def remove(self, i: int) -> None:
-        """Delete rule i. The rules behind it move up by one; names move with them."""
+        """Delete rule i. Later rules move up by one, with their names."""
         i = self._index(i)
         if len(self) == 1:
             raise ValueError("remove: the last rule cannot be removed")
@@ -145,7 +145,7 @@ class RuleSet(nn.Module, ABC):
         """Overwrite rule `to` (default: i) with rule i of another rule set: condition and action.
 
         The condition is an embedding that the layer's own W^k reads: between layers with different
-        W^k the copied rule acts the same but may be chosen elsewhere.
+        W^k the copied rule acts the same but may be chosen on other slots.
         """
         require_type("other", other, RuleSet, "a rule set")
         source = other._index(i)
@@ -180,11 +180,12 @@ class RuleSet(nn.Module, ABC):
             self._disabled = before
             self._mark_enabled()
 
-    # -- what the layers read -----------------------------------------------------------------
+    # -- for the layers -----------------------------------------------------------------------
 
     def tensor(self, name: str) -> Tensor:
         """The parameter as it acts: frozen rules from their snapshot, without gradient."""
-        parameter: Tensor = getattr(self, name)
+        parameter = self._parameters[name]
+        assert parameter is not None
         if not self._frozen:
             return parameter
         mask = self.frozen_mask.view(-1, *[1] * (parameter.dim() - 1))
@@ -243,7 +244,7 @@ class RuleSet(nn.Module, ABC):
         setattr(self, name, nn.Parameter(value.clone()))
 
     def _settle(self) -> None:
-        """Write the frozen values back over whatever an optimiser did to their rows."""
+        """Restore the frozen values, which an optimiser may have changed."""
         with torch.no_grad():
             for i in self._frozen:
                 for name, parameter in self._per_rule():
@@ -255,7 +256,7 @@ class RuleSet(nn.Module, ABC):
         self.register_buffer("enabled", enabled, persistent=False)
 
     def _reset_masks(self) -> None:
-        """After a change of the rules: masks of the right length, a snapshot of the frozen."""
+        """After a change of the rules: resize the masks and snapshot the frozen rules."""
         n, device = len(self), self.embedding.device
         self._mark_enabled()
         frozen = torch.tensor([j in self._frozen for j in range(n)], device=device)

@@ -1,37 +1,67 @@
-"""Step 2: slot queries meet rule keys (paper, section 3.1).
+"""Step 2: where a rule and a primary slot are chosen (paper, section 3.1).
 
-q_j = V_j W^q, k_i = R_i W^k, score_ji = q_j · k_i. What is chosen from the scores differs: one
-(slot, rule) pair in Algorithm 1, one rule for each slot in Algorithm 2.
+q_j = V_j W^q, k_i = R_i W^k, score_ji = q_j · k_i. Algorithm 1 chooses one (slot, rule) pair among
+all M·N. Algorithm 2 first lets the rules compete, jointly, with the null rule for every slot, then
+chooses a rule for each slot.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
-from nps.rules.projection import Projection, Query
+from nps.rules.choice import hard_choice
+from nps.rules.config import Query
+from nps.rules.projection import Projection, match
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 class Select(nn.Module):
-    """W^q and W^k."""
+    """Scores of every rule on every slot: W^q and W^k.
+
+    Shapes: features (..., M, F), embedding (N, rule_dim) -> (..., M, N).
+    """
 
     def __init__(self, selection_dim: int, rule_dim: int, key_dim: int, query: Query) -> None:
         super().__init__()
         self.query = Projection(selection_dim, key_dim, query)
         self.key = Projection(rule_dim, key_dim)
 
+    def forward(self, features: Tensor, embedding: Tensor) -> Tensor:
+        return match(self.query(features), self.key(embedding))
 
-def drop_scores(
-    scores: Float[Tensor, "*shape"], uniform: Float[Tensor, "*shape"], p: float | Tensor
-) -> Float[Tensor, "*shape"]:
-    """Dropout on the scores: the paper's p = 0.35 on coordinate arithmetic.
 
-    A dropped score is zero, not out of the competition. The mask comes from the caller's uniform
-    numbers, as the Gumbel noise does, so that a step is a function of its noise.
-    """
-    return torch.where(uniform < p, 0.0, scores / (1.0 - p))
+def select_pair(
+    scores: Float[Tensor, "*batch M N"],
+    allowed: Bool[Tensor, "*#batch #M N"] | None,
+    noise: Float[Tensor, "*batch M*N"] | None,
+    temperature: float | Tensor,
+) -> tuple[Float[Tensor, "*batch M"], Float[Tensor, "*batch 1 N"]]:
+    """Algorithm 1: the best (slot, rule) pair, as a one-hot primary slot and a one-hot rule."""
+    if allowed is not None:
+        allowed = allowed.expand_as(scores).flatten(-2)
+    pair = hard_choice(scores.flatten(-2), allowed=allowed, noise=noise, temperature=temperature)
+    pair = pair.unflatten(-1, scores.shape[-2:])
+    return pair.sum(-1), pair.sum(-2).unsqueeze(-2)
+
+
+def select_primaries(
+    bids: Float[Tensor, "*batch M 2"],
+    noise: Float[Tensor, "*batch M 2"] | None,
+    temperature: float | Tensor,
+) -> Float[Tensor, "*batch M"]:
+    """Algorithm 2: 1 for the slots that the rules win from the null rule, 0 for the others."""
+    return hard_choice(bids, noise=noise, temperature=temperature)[..., 0]
+
+
+def select_rules(
+    scores: Float[Tensor, "*batch M N"],
+    allowed: Bool[Tensor, "*#batch #M N"] | None,
+    noise: Float[Tensor, "*batch M N"] | None,
+    temperature: float | Tensor,
+) -> Float[Tensor, "*batch M N"]:
+    """Algorithm 2: a one-hot rule for each slot; a zero row where no rule is allowed."""
+    return hard_choice(scores, allowed=allowed, noise=noise, temperature=temperature)

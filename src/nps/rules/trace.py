@@ -34,10 +34,33 @@ class Trace(NamedTuple):
 
     @classmethod
     def of_stages(cls, stages: list[Trace], batch_dims: int) -> Trace:
-        """Put the records of K stages behind each other, after the batch dimensions."""
+        """Stack the traces of K stages behind the batch dimensions."""
         if len(stages) == 1:  # nothing to copy
             return cls(*(part.unsqueeze(batch_dims) for part in stages[0]))
         return cls(*(torch.stack(parts, batch_dims) for parts in zip(*stages, strict=True)))
+
+
+class Choices(NamedTuple):
+    """The one-hot choices of one stage and the scores behind them.
+
+    A dimension of 1 in place of M: one rule or context for the whole stage, as in Algorithm 1.
+    """
+
+    primary: Float[Tensor, "*batch M"]
+    rule: Float[Tensor, "*batch #M N"]
+    context: Float[Tensor, "*batch #M M"]
+    rule_scores: Float[Tensor, "*batch M N"]
+    context_scores: Float[Tensor, "*batch #M M"]
+
+    def trace(self) -> Trace:
+        """The trace of this stage, without the dimension K."""
+        fired = self.primary.detach() > 0
+        return Trace(
+            rule=torch.where(fired, index_or_none(self.rule), -1),
+            context=torch.where(fired, index_or_none(self.context), -1),
+            rule_scores=self.rule_scores,
+            context_scores=torch.where(fired.unsqueeze(-1), self.context_scores, 0.0),
+        )
 
 
 def index_or_none(choice: Float[Tensor, "*batch N"]) -> Int[Tensor, "*batch"]:

@@ -11,8 +11,7 @@ from nps.models.transitions import Kind, Selection
 from nps.models.world_model import ActionEncoding
 from nps.perception.extractors import Extractor, Maps
 from nps.rules.check import require_choice, require_int, require_number
-from nps.rules.gumbel import MIN_TEMPERATURE
-from nps.rules.layer import ContextGradient
+from nps.rules.config import MIN_TEMPERATURE, ContextGradient
 from nps.training.config import TrainConfig
 
 Statistics = Literal["running", "settled"]

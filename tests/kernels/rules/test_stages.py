@@ -1,20 +1,22 @@
-"""A training stage as one function equals the layers' own steps and the plain loops.
+"""Accelerated stages equal the layers' own steps and the plain loops.
 
 Values, traces and every gradient; alone, stacked by vmap, and differentiated twice. The Triton
-kernels run here in Triton's interpreter where it is installed; test_fused_gpu.py has them compiled.
+kernels run here in Triton's interpreter where it is installed; test_stages_gpu.py has them
+compiled.
 """
 
 import copy
+import importlib.util
+import itertools
 
 import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from nps import ConvRules, ParallelNPS, SequentialNPS
-from nps.rules import fused
-from nps.rules.fused import action, by_rule, calls
-from nps.rules.fused.inputs import Inputs
-from nps.rules.layer import RuleLayer
+from nps.kernels import rules as accelerated
+from nps.kernels.rules import action, by_rule
+from nps.kernels.rules.inputs import Stage
 from tests.interpreter import interpreted
 from tests.rules import reference
 
@@ -29,7 +31,6 @@ OPTIONS = [
     {"self_context": False},
     {"stages": 2, "temperature": 3.0, "dropout": 0.5, "self_context": False},
 ]
-FEW = [((2, 5, 4, 20), {}), ((3, 3, 7, 6), OPTIONS[5]), ((2, 1, 1, 33), {"dropout": 0.35})]
 
 
 def make(kind, slot_dim=6, num_rules=4, dtype=torch.float64, device="cpu", **options):
@@ -45,7 +46,7 @@ def step(layer, slots, noise, fused, on_scores=0.1, **call):
     """New slots, trace and all gradients, of a loss that also reads the scores."""
     with pytest.MonkeyPatch.context() as patch:
         if not fused:
-            patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+            patch.setattr(accelerated, "supported", lambda *_: False)
         slots = slots.detach().clone().requires_grad_()
         new, trace = layer(slots, noise=noise, return_trace=True, **call)
     weights = torch.linspace(-1, 1, new.numel(), dtype=new.dtype, device=new.device)
@@ -70,10 +71,10 @@ def assert_same(ours, theirs, **close):
 
 @pytest.fixture
 def stages(monkeypatch):
-    """How often a stage was called as one function."""
+    """A list that grows with every accelerated call."""
     seen = []
-    real = fused.stage
-    monkeypatch.setattr(fused, "stage", lambda *x: (seen.append(1), real(*x))[1])
+    real = accelerated.apply
+    monkeypatch.setattr(accelerated, "apply", lambda *x: (seen.append(1), real(*x))[1])
     return seen
 
 
@@ -115,9 +116,9 @@ def test_slots_that_want_no_gradient(kind, loss, stages_of_it, stages):
         slots.requires_grad_(wanted)
         to = loss(layer(slots, noise=noise))
         found.append(torch.autograd.grad(to, [*layer.parameters()], materialize_grads=True))
-    assert len(stages) == 2 * stages_of_it
+    assert len(stages) == 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+        patch.setattr(accelerated, "supported", lambda *_: False)
         steps = loss(layer(slots, noise=noise))
     expected = torch.autograd.grad(steps, [*layer.parameters()], materialize_grads=True)
     for each in found:
@@ -132,7 +133,7 @@ def test_equals_the_steps_with_options(kind, lead, options, stages):
     slots = torch.randn(*lead, 5, 6, dtype=torch.float64)
     noise = torch.rand(layer.noise_shape(*lead, slots=5))
     ours = step(layer, slots, noise, True)
-    assert len(stages) == layer.stages
+    assert len(stages) == 1
     assert_same(ours, step(layer, slots, noise, False))
 
 
@@ -207,22 +208,153 @@ def test_everything_else_takes_the_steps(kind, stages):
     plain = {"dtype": torch.float32}
     make(kind, query="mlp", **plain)(slots)
     make(kind, context_query="mlp", **plain)(slots)
-    make(kind, selection_dim=3, **plain)(slots, selection=torch.randn(4, 5, 3))
-    make(kind, **plain)(slots, slot_mask=torch.ones(4, 5, dtype=torch.bool))
+    make(kind, hidden_layers=2, **plain)(slots)
+    make(kind, context_gradient="update", **plain)(slots)
+    make(kind, context_dropout=0.1, **plain)(slots)
     make(kind, **plain).eval()(slots)
     make(kind, dtype=torch.bfloat16)(slots.bfloat16())
-    make(kind, self_context=False, **plain)(slots[:, :1])
     make(kind, rules=ConvRules(4, 6, hidden_dim=3), **plain)(torch.randn(4, 5, 6, 3, 3))
     layer = make(kind, **plain)
     layer(slots[:0])
-    with torch.autocast("cpu", torch.bfloat16):
-        layer(slots)
-    with layer.rules.disabled(0), layer.rules.disabled(1), layer.rules.disabled(2):
-        layer(slots)
-        assert len(stages) == 1
-        with layer.rules.disabled(3):
-            layer(slots)
+    layer.alone = True
+    layer(slots)
+    assert not stages
+
+
+@BOTH
+def test_watched_modules_are_called(kind, stages):
+    layer, seen = make(kind, dtype=torch.float32), []
+    for module in (layer.rules, layer.select.key, layer.bind):
+        handle = module.register_forward_hook(lambda *_: seen.append(1))
+        layer(torch.randn(4, 5, 6))
+        handle.remove()
+    assert len(seen) == 3
+    assert not stages
+
+
+def doubled(layer, slots, *rest):
+    """A step of a user: the stock update, twice."""
+    new = type(layer).__mro__[1].apply_rule(layer, slots, *rest)
+    return slots + 2 * (new - slots)
+
+
+@BOTH
+@pytest.mark.parametrize("where", ["class", "instance"])
+def test_an_overridden_step_is_taken_in_training_too(kind, where, stages):
+    layer = make(kind)
+    slots = torch.randn(7, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(7, slots=5))
+    expected = slots + 2 * (layer(slots, noise=noise) - slots)
+    grads = torch.autograd.grad(expected.sin().sum(), list(layer.parameters()))
     assert len(stages) == 1
+    if where == "class":
+        layer.__class__ = type("Doubled", (kind,), {"apply_rule": doubled})
+    else:
+        stock = layer.apply_rule
+        layer.apply_rule = lambda slots, *rest: slots + 2 * (stock(slots, *rest) - slots)
+    ours = layer(slots, noise=noise)
+    assert len(stages) == 1
+    torch.testing.assert_close(ours, expected)
+    found = torch.autograd.grad(ours.sin().sum(), list(layer.parameters()))
+    for a, b in zip(found, grads, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@BOTH
+def test_a_subclass_without_steps_of_its_own_stays_accelerated(kind, stages):
+    layer = make(kind)
+    layer.__class__ = type("Named", (kind,), {"label": "mine"})
+    layer(torch.randn(7, 5, 6, dtype=torch.float64))
+    assert len(stages) == 1
+
+
+# -- features, masks, disabled rules, autocast -----------------------------------------------------
+
+FEATURES = ["tensor", "function"]
+
+
+def call_of(layer, b, m, features=None, masked=False, dtype=torch.float64, device="cpu"):
+    """Keyword arguments of a call. In the first element all slots are masked."""
+    call, size = {}, {"dtype": dtype, "device": device}
+    if features == "tensor":
+        call["selection"] = torch.randn(b, m, layer.selection_dim, **size)
+    elif features == "function":
+        matrix = torch.randn(layer.slot_dim, layer.selection_dim, **size)
+        call["selection"] = lambda slots: slots.sin() @ matrix
+    if masked:
+        mask = torch.rand(b, m, device=device) < 0.6
+        mask[0], mask[1, 1:] = False, False
+        call["slot_mask"] = mask
+    return call
+
+
+@BOTH
+@pytest.mark.parametrize("features", [None, *FEATURES])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("options", [{}, OPTIONS[5]], ids=str)
+def test_features_and_masks_equal_the_steps(kind, features, masked, options, stages):
+    layer = make(kind, selection_dim=3 if features else None, **options)
+    slots = torch.randn(30, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(30, slots=5))
+    call = call_of(layer, 30, 5, features, masked)
+    ours = step(layer, slots, noise, True, **call)
+    assert len(stages) == (layer.stages if features == "function" else 1)
+    assert_same(ours, step(layer, slots, noise, False, **call))
+
+
+@BOTH
+def test_gradients_reach_the_features(kind):
+    layer = make(kind, selection_dim=3)
+    slots = torch.randn(7, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(7, slots=5))
+    seen = torch.randn(7, 5, 3, dtype=torch.float64, requires_grad=True)
+    found = []
+    for wanted in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not wanted:
+                patch.setattr(accelerated, "supported", lambda *_: False)
+            new = layer(slots, selection=seen, noise=noise)
+        found.append(torch.autograd.grad(new.sin().sum(), seen)[0])
+    assert (found[0] != 0).any()
+    torch.testing.assert_close(*found)
+
+
+@BOTH
+def test_no_rule_or_context_left_equals_the_steps(kind, stages):
+    layer = make(kind, self_context=False)
+    slots = torch.randn(7, 1, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(7, slots=1))
+    ours, theirs = (step(layer, slots, noise, fused) for fused in (True, False))
+    assert (ours[1].context == -1).all()
+    assert_same(ours, theirs)
+    rules = layer.rules
+    with rules.disabled(0), rules.disabled(1), rules.disabled(2), rules.disabled(3):
+        ours, theirs = (step(layer, slots, noise, fused) for fused in (True, False))
+    assert len(stages) == 2
+    assert (ours[1].rule == -1).all()
+    assert torch.equal(ours[0], slots)
+    assert_same(ours, theirs)
+
+
+def test_the_null_rule_may_have_a_handicap(stages):
+    layer = make(ParallelNPS, null_handicap=1.5)
+    slots = torch.randn(30, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(30, slots=5))
+    ours, theirs = (step(layer, slots, noise, fused) for fused in (True, False))
+    assert len(stages) == 1
+    assert_same(ours, theirs)
+
+
+@BOTH
+def test_autocast_changes_nothing(kind, stages):
+    layer = make(kind, dtype=torch.float32)
+    slots = torch.randn(30, 5, 6)
+    noise = torch.rand(layer.noise_shape(30, slots=5))
+    expected = step(layer, slots, noise, True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = step(layer, slots, noise, True)
+    assert len(stages) == 2
+    assert_same(found, expected)
 
 
 # -- transformations -------------------------------------------------------------------------------
@@ -281,7 +413,7 @@ def test_second_derivatives(kind, options):
 
     ours = second()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RuleLayer, "_fuses", lambda *_: False)
+        patch.setattr(accelerated, "supported", lambda *_: False)
         theirs = second()
     for a, b in zip(ours, theirs, strict=True):
         assert (b != 0).any()
@@ -301,33 +433,39 @@ def test_jacobians_by_sample_equal_each_alone():
 # -- the pieces ------------------------------------------------------------------------------------
 
 
-def action_inputs(s, n):
+def action_stage(s, n, i=6, h=5, d=3, device="cpu", dtype=torch.float64):
+    """A stage that has nothing but the weights of its rules; (S,) models, or () for one."""
     torch.manual_seed(0)
-    shapes = [(s, n, 6, 5), (s, n, 5), (s, n, 5, 3), (s, n, 3)]
-    weights = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    empty = torch.empty(0)
-    return Inputs(empty, empty, empty, *weights, empty, None, 1.0, 0.0, True), weights
+    shapes = [(*s, n, i, h), (*s, n, h), (*s, n, h, d), (*s, n, d)]
+    weights = [torch.randn(shape, dtype=dtype, device=device) / h**0.5 for shape in shapes]
+    weights = [w.requires_grad_() for w in weights]
+    rest = [torch.empty(0)] * 4
+    return Stage(*rest, *weights, rest[0], None, None, 1.0, 0.0, True, 0.0, True), weights
 
 
-@pytest.mark.parametrize("form", ["by rule", "masked"])
+def written_out(x, choice, weight_in, bias_in, weight_out, bias_out):
+    """Σ_i choice_i · action_i(x), in ordinary operations."""
+    hidden = (x.unsqueeze(-3) @ weight_in + bias_in.unsqueeze(-2)).relu()
+    outputs = hidden @ weight_out + bias_out.unsqueeze(-2)
+    return (choice.mT.unsqueeze(-1) * outputs).sum(-3)
+
+
 @pytest.mark.parametrize("skewed", [False, True])
-@pytest.mark.parametrize(("s", "t", "n"), [(1, 1, 1), (1, 50, 4), (3, 20, 7), (1, 400, 5)])
-def test_action_and_its_gradient(form, skewed, s, t, n):
-    inputs, weights = action_inputs(s, n)
-    x = torch.randn(s, t, 6, dtype=torch.float64, requires_grad=True)
-    rule = torch.randint(n, (s, t))
+@pytest.mark.parametrize(
+    ("s", "t", "n"), [((), 1, 1), ((), 50, 4), ((3,), 20, 7), ((), 400, 5), ((1,), 9, 2)]
+)
+def test_action_and_its_gradient(skewed, s, t, n):
+    stage, weights = action_stage(s, n)
+    x = torch.randn(*s, t, 6, dtype=torch.float64, requires_grad=True)
+    rule = torch.randint(n, (*s, t))
     if skewed:
-        rule[:, 1:] = n - 1
+        rule[..., 1:] = n - 1
     choice = torch.nn.functional.one_hot(rule, n).double().requires_grad_()
-    forward, backward = {
-        "by rule": (action._all, action._chosen_gradient),
-        "masked": (action._masked, action._masked_gradient),
-    }[form]
-    g = torch.randn(s, t, 3, dtype=torch.float64)
-    expected = action.act_written_out(inputs, x, choice)
+    g = torch.randn(*s, t, 3, dtype=torch.float64)
+    expected = written_out(x, choice, *weights)
     with torch.no_grad():
-        update, *kept = forward(inputs, x, rule)
-        ours = backward(inputs, g, x, rule, *kept)
+        update, *kept = action.act(stage, x, rule)
+        ours = action.act_gradient(stage, g, x, rule, *kept)
     torch.testing.assert_close(update, expected)
     theirs = torch.autograd.grad(expected, [x, choice, *weights], g)
     for a, b in zip(ours, theirs, strict=True):
@@ -361,30 +499,46 @@ def test_both_forms_by_rule(products, rule, monkeypatch):
 # -- the kernels, interpreted ----------------------------------------------------------------------
 
 NOT_COMPILED = pytest.mark.skipif(
-    torch.cuda.is_available() or not calls.installed(),
+    torch.cuda.is_available() or importlib.util.find_spec("triton") is None,
     reason="needs Triton, and no GPU: there the kernels themselves are tested",
 )
 
-INTERPRETED = """
-import torch
-from nps import ParallelNPS, SequentialNPS
-from nps.rules.fused import launch
-from tests.rules import test_fused as t
+CASES = [
+    ((2, 5, 4, 20), {}),
+    ((3, 3, 7, 6), OPTIONS[5]),
+    ((2, 1, 1, 33), {"dropout": 0.35}),
+    ((2, 1, 3, 5), {"self_context": False}),
+]
 
-launch.serves = launch.fits
-launch.opens = lambda slots: True
-launch.GROUPED_FROM = {grouped_from}
-for kind in (SequentialNPS, ParallelNPS):
-    for (b, m, n, d), options in t.FEW:
-        layer = t.make(kind, d, n, torch.float32, **options)
-        slots, noise = torch.randn(b, m, d), torch.rand(layer.noise_shape(b, slots=m))
-        ours, theirs = (t.step(layer, slots, noise, fused) for fused in (True, False))
-        t.assert_same(ours, theirs, rtol=1e-3, atol=1e-3)
-        loss = lambda slots, noise: layer(slots, noise=noise).sin().sum()
+
+def compare_kernels():
+    """The GPU's implementation against the layers' own steps, and stacked against alone."""
+    for kind, (size, options) in itertools.product(LOOPS, CASES):
+        b, m, n, d = size
+        for features, masked in itertools.product((None, "tensor"), (False, True)):
+            layer = make(
+                kind, d, n, torch.float32, selection_dim=7 if features else None, **options
+            )
+            slots, noise = torch.randn(b, m, d), torch.rand(layer.noise_shape(b, slots=m))
+            call = call_of(layer, b, m, features, masked, torch.float32)
+            ours, theirs = (step(layer, slots, noise, fused, **call) for fused in (True, False))
+            assert_same(ours, theirs, rtol=1e-3, atol=1e-3)
+        layer = make(kind, d, n, torch.float32, **options)
+        loss = lambda slots, noise: layer(slots, noise=noise).sin().sum()  # noqa: B023, E731
         stacked = torch.randn(2, b, m, d), torch.rand(2, *noise.shape)
         together = torch.vmap(torch.func.grad(loss))(*stacked)
-        alone = torch.stack([torch.func.grad(loss)(*x) for x in zip(*stacked)])
+        alone = torch.stack([torch.func.grad(loss)(*x) for x in zip(*stacked, strict=True)])
         torch.testing.assert_close(together, alone, rtol=1e-3, atol=1e-3)
+
+
+INTERPRETED = """
+from nps.kernels import rules
+from nps.kernels.rules import grouped
+from tests.kernels.rules import test_stages
+
+rules.ON_CPU.update(rules.ON_GPU)
+grouped.GROUPED_FROM = {grouped_from}
+test_stages.compare_kernels()
 print("same")
 """
 

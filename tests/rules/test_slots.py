@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nps.rules.stage import behind, pick, residual
+from nps.rules.slots import pick, residual, unsqueeze_right
 
 SHAPES = pytest.mark.parametrize(("slot", "rows"), [((3,), 1), ((3,), 4), ((2, 2, 3), 4)], ids=str)
 
@@ -17,7 +17,7 @@ def case(slot, rows, dtype=torch.float64):
 
 
 def plain(slots, primary, update):
-    return slots + behind(primary, slots.dim() - 2) * update
+    return slots + unsqueeze_right(primary, slots.dim() - 2) * update
 
 
 @SHAPES

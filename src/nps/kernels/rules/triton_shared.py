@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Triton kernels of a fused stage: all that lies between its large products.
+"""Triton kernels and functions that both algorithms share.
 
-Here what both algorithms share: pieces, and the rules' hidden layers. Sums are explicit, so float32
-stays float32. `launch.py` calls the kernels, on a GPU only: Triton comes with torch's CUDA builds.
+Sums are explicit, so float32 stays float32. `gpu.py` launches the kernels, on a GPU only: Triton
+comes with torch's CUDA builds.
 """
 
 import triton
@@ -25,7 +25,7 @@ def first_best(values, index, beyond):
 
 @triton.jit
 def first_best_of_each(values, index, beyond):
-    """The same of each line."""
+    """The same for each row."""
     best = tl.max(values, 1)[:, None]
     found = tl.min(tl.where(values == best, index, beyond), 1)
     return tl.minimum(found, beyond - 1)
@@ -33,7 +33,7 @@ def first_best_of_each(values, index, beyond):
 
 @triton.jit
 def read(setting, model, ON_DEVICE: tl.constexpr):
-    """A number, or one of each model on the device."""
+    """A setting: a number, or one for each model on the device."""
     if ON_DEVICE:
         return tl.load(setting + model)
     else:
@@ -83,7 +83,7 @@ def score_gradient(to_scores, rule_map, first, ds, ns, N, D: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "N"])
 def hide(
-    before, rule, mine, T, N, H: tl.constexpr, HP: tl.constexpr, ROWS: tl.constexpr,
+    before, rule, chosen_layer, T, N, H: tl.constexpr, HP: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """ReLU, and zero for the rules that were not chosen."""
     n = tl.program_id(1)
@@ -93,7 +93,7 @@ def hide(
     places = (ts.to(tl.int64) * N + n) * H + hs
     chosen = tl.load(rule + ts, mask=ts < T, other=-1) == n
     value = tl.load(before + places, mask=inside & chosen, other=0.0)
-    tl.store(mine + places, tl.maximum(value, 0.0), mask=inside)
+    tl.store(chosen_layer + places, tl.maximum(value, 0.0), mask=inside)
 
 
 @triton.jit(do_not_specialize=["T", "blocks", "N"])
@@ -126,3 +126,35 @@ def expose(
     tl.store(place + hs, tl.sum(grad, 0)[None, :], mask=hs < H)
     mine = tl.where(chosen, outer, 0.0)
     tl.store(place + H + ds, tl.sum(mine, 0)[None, :], mask=ds < D)
+
+
+@triton.jit(do_not_specialize=["T"])
+def take_targets(
+    g, target, outer, T, D: tl.constexpr, DP: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the slots that were changed, a row for each update; zero where none was."""
+    ts = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    ds = tl.arange(0, DP)[None, :]
+    inside = (ts < T) & (ds < D)
+    at = tl.load(target + ts, mask=ts < T, other=-1).to(tl.int64)
+    value = tl.load(g + at * D + ds, mask=inside & (at >= 0), other=0.0)
+    tl.store(outer + ts * D + ds, value, mask=inside)
+
+
+@triton.jit(do_not_specialize=["T", "rows_of_model", "N"])
+def change_targets(
+    slots, raw, bias_out, rule, target, new, update, T, rows_of_model, N,
+    D: tl.constexpr, DP: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The updates with their biases, and the changed slots with them."""
+    ts = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    ds = tl.arange(0, DP)[None, :]
+    inside = (ts < T) & (ds < D)
+    owner = ts // rows_of_model * N + tl.load(rule + ts, mask=ts < T, other=0)
+    change = tl.load(raw + ts * D + ds, mask=inside, other=0.0)
+    change += tl.load(bias_out + owner * D + ds, mask=inside, other=0.0)
+    tl.store(update + ts * D + ds, change, mask=inside)
+    at = tl.load(target + ts, mask=ts < T, other=-1).to(tl.int64)
+    changed = inside & (at >= 0)
+    v = tl.load(slots + at * D + ds, mask=changed, other=0.0)
+    tl.store(new + at * D + ds, v + change, mask=changed)

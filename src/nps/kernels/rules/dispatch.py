@@ -1,9 +1,9 @@
 """Which rows go to which rule, so that evaluation computes only the rules that fire.
 
 The rows are sorted by rule and laid out in blocks, each of one rule and of exactly `size` rows; the
-gaps hold rows whose results nobody reads. So every product has the same shape, and the rounding of
-a row cannot depend on how many rows share its rule, on their order, or on the number of rules. Nor
-does the cost grow with the rules that do not fire.
+gaps hold rows whose results are never read. Every product has the same shape, so the rounding of a
+row cannot depend on how many rows share its rule, on their order, or on the number of rules. Rules
+that do not fire cost nothing. The plain twin is the dense form in `nps.rules.actions`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nps.rules.stage import behind
+from nps.rules.actions import ConvRules, MLPRules, conv_layers, mlp_layers, pad_to_cache_lines
+from nps.rules.ruleset import RuleSet
+from nps.rules.slots import unsqueeze_right
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 
-def only_fired(*tensors: Tensor) -> bool:
-    """May the rules that do not fire be left out? Not where a gradient needs them all.
+BLOCK, AT_ONCE = 24, 24
+"""On the CPU: rows of an MLP's product (fewer waste its set-up, more waste rows where a rule has
+only a few), and blocks in one call, so that the copies of their weights stay in the cache."""
+GPU_BLOCK, GPU_AT_ONCE = 32, 1024
+"""On a GPU, which has no such cache to fit: the copies take about 0.1 GB."""
+CONV_BLOCK = 8
+"""Rows of a convolution, which costs more by the row and has little set-up."""
+
+
+def supported(*tensors: Tensor) -> bool:
+    """True if rules that do not fire may be left out: no gradient needs them.
 
     torch.compile, torch.export and torch.func trace or batch every operation: they get the dense
     form, which is two products and a sum. So does a call without rows.
@@ -32,6 +43,43 @@ def only_fired(*tensors: Tensor) -> bool:
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return False
     return not any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors)
+
+
+def only_fired(rules: RuleSet, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor | None:
+    """The actions of the rules that fire; None where only the dense form serves."""
+    if not supported(primary, context, choice, *rules.parameters()):
+        return None
+    if type(rules) is MLPRules:
+        return _mlp(rules, primary, context, choice)
+    # On other devices the rules of the blocks cannot be read without stalling.
+    if type(rules) is ConvRules and primary.device.type == "cpu":
+        return _conv(rules, primary, context, choice)
+    return None
+
+
+def _mlp(rules: MLPRules, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
+    weights = rules.weights()
+    static = primary.device.type != "cpu"
+    size, at_once = (GPU_BLOCK, GPU_AT_ONCE) if static else (BLOCK, AT_ONCE)
+
+    def act(x: Float[Tensor, "b size 2*D"], rule: Int[Tensor, "b"]) -> Tensor:
+        if not static and rule[0] == rule[-1]:  # all of one rule: no need to copy it b times
+            rule = rule[:1]
+        chosen = [pad_to_cache_lines(w.index_select(0, rule), w.dim() - 1) for w in weights]
+        x = pad_to_cache_lines(x.to(chosen[0].dtype), 1)
+        return mlp_layers(x, chosen)[..., : rules.slot_dim]
+
+    return Blocks.of(choice, size, static=static).run(primary, context, act, at_once)
+
+
+def _conv(rules: ConvRules, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
+    weights = rules.weights()
+
+    def act(x: Float[Tensor, "1 size 2*C H W"], rule: Int[Tensor, "1"]) -> Tensor:
+        chosen = [w[int(rule)] for w in weights]
+        return conv_layers(x[0].to(chosen[0].dtype), chosen).unsqueeze(0)
+
+    return Blocks.of(choice, CONV_BLOCK, static=False).run(primary, context, act, at_once=1)
 
 
 class Blocks(NamedTuple):
@@ -49,8 +97,8 @@ class Blocks(NamedTuple):
     def of(cls, choice: Float[Tensor, "T N"], size: int, *, static: bool) -> Blocks:
         """Lay out rows by their choices, which are one-hot, or zero where no rule fires.
 
-        With `static` there are as many blocks as could be needed: to read how many are would stall
-        a GPU, and a CUDA graph could not be captured.
+        With `static` there are as many blocks as could ever be needed: reading how many are would
+        stall a GPU, and a CUDA graph could not be captured.
         """
         t, n, device = *choice.shape, choice.device
         best, rule = choice.max(-1)
@@ -80,8 +128,8 @@ class Blocks(NamedTuple):
     ) -> Float[Tensor, "T *slot"]:
         """The rows' results, zero where no rule fires.
 
-        `action` is called with so many blocks at once and their rules: [primary slot, contextual
-        slot] as (b, size, ...) and (b,).
+        `action` gets up to `at_once` blocks and their rules: [primary slot, contextual slot] as
+        (b, size, ...) and (b,).
         """
         # index_select: several times as fast on the CPU as indexing with brackets.
         pair = [x.index_select(0, self.source.flatten()) for x in (primary, context)]
@@ -89,4 +137,4 @@ class Blocks(NamedTuple):
         parts = zip(filled.split(at_once), self.rule.split(at_once), strict=True)
         results = torch.cat([action(x, rule) for x, rule in parts])
         rows = results.flatten(0, 1).index_select(0, self.place)
-        return torch.where(behind(self.fired, rows.dim() - 1), rows, 0.0)
+        return torch.where(unsqueeze_right(self.fired, rows.dim() - 1), rows, 0.0)

@@ -1,11 +1,12 @@
-"""On a GPU: the Triton kernels of a fused stage equal the layers' own steps, and are captured."""
+"""On a GPU: accelerated stages equal the layers' own steps, and can be captured."""
 
 import pytest
 import torch
 
 from nps import ParallelNPS, SequentialNPS
-from nps.rules.fused import calls, launch
-from tests.rules.test_fused import OPTIONS, assert_same, make, step
+from nps.kernels.rules import gpu, grouped
+from nps.kernels.rules.launch import Launch
+from tests.kernels.rules.test_stages import FEATURES, OPTIONS, assert_same, call_of, make, step
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,26 +24,29 @@ SIZES = [
 ]
 
 
-def run(kind, b, m, n, d, dtype=torch.float32, **options):
-    layer = make(kind, d, n, dtype, "cuda", **options)
+def run(kind, b, m, n, d, dtype=torch.float32, features=None, masked=False, **options):
+    layer = make(kind, d, n, dtype, "cuda", selection_dim=7 if features else None, **options)
     slots = torch.randn(b, m, d, device="cuda", dtype=dtype)
     noise = torch.rand(layer.noise_shape(b, slots=m), device="cuda")
-    return [step(layer, slots, noise, fused) for fused in (True, False)]
+    call = call_of(layer, b, m, features, masked, dtype, "cuda")
+    return [step(layer, slots, noise, fused, **call) for fused in (True, False)]
 
 
 @pytest.fixture(autouse=True, params=[10**9, 0], ids=["masked", "grouped"])
 def form(request, monkeypatch):
     """Both forms of the rules' products, and how many kernels a stage then has."""
-    monkeypatch.setattr(launch, "GROUPED_FROM", request.param)
-    return 12 if request.param == 0 else 5
+    monkeypatch.setattr(grouped, "GROUPED_FROM", request.param)
+    gpu.plan_of.cache_clear()
+    yield 13 if request.param == 0 else 6
+    gpu.plan_of.cache_clear()
 
 
 @pytest.fixture
 def launches(monkeypatch):
     seen = []
-    real = calls.call
+    real = Launch.__call__
     monkeypatch.setattr(
-        calls, "call", lambda name, *x, **y: (seen.append(name), real(name, *x, **y))
+        Launch, "__call__", lambda self, *x: (seen.append(self.name), real(self, *x))
     )
     return seen
 
@@ -59,6 +63,39 @@ def test_equals_the_steps(kind, size, form, launches):
 def test_equals_the_steps_with_options(kind, options, launches):
     assert_same(*run(kind, 200, 5, 4, 16, **options), rtol=1e-3, atol=2e-3)
     assert launches
+
+
+@BOTH
+@pytest.mark.parametrize("features", [None, *FEATURES])
+@pytest.mark.parametrize("masked", [False, True])
+def test_features_and_masks_equal_the_steps(kind, features, masked, launches):
+    for options in ({}, OPTIONS[5]):
+        found = run(kind, 200, 5, 4, 16, features=features, masked=masked, **options)
+        assert_same(*found, rtol=1e-3, atol=2e-3)
+    assert launches
+
+
+@BOTH
+def test_autocast_stays_close(kind, launches):
+    layer = make(kind, 16, 4, torch.float32, "cuda")
+    slots = torch.randn(200, 5, 16, device="cuda")
+    noise = torch.rand(layer.noise_shape(200, slots=5), device="cuda")
+    expected = step(layer, slots, noise, True)
+    with torch.autocast("cuda", torch.bfloat16):
+        found = step(layer, slots, noise, True)
+    assert launches
+    assert found[0].dtype == torch.float32
+    assert_same(found, expected, rtol=1e-2, atol=2e-2)
+
+
+@BOTH
+def test_unaligned_slots_and_noise(kind):
+    """Launches assume addresses that are multiples of 16 bytes; inputs need not have them."""
+    layer = make(kind, 16, 4, torch.float32, "cuda")
+    slots = torch.randn(200 * 5 * 16 + 1, device="cuda")[1:].view(200, 5, 16)
+    shape = torch.Size(layer.noise_shape(200, slots=5))
+    noise = torch.rand(shape.numel() + 1, device="cuda")[1:].view(shape)
+    assert_same(step(layer, slots, noise, True), step(layer, slots.clone(), noise.clone(), True))
 
 
 @BOTH

@@ -2,7 +2,7 @@
 
 Forward: the one-hot argmax of the scores plus Gumbel noise. Backward: the gradient of the softmax
 (straight-through; Jang et al., 2016). `torch.nn.functional.gumbel_softmax` takes no generator,
-overflows in half precision and its noise differs under compilation, so this is our own: it works
+overflows in half precision and draws different noise when compiled, so this is our own: it works
 in float32 at least, and its randomness comes in as uniform numbers that the caller owns.
 """
 
@@ -16,11 +16,10 @@ from torch import Tensor
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-# What may be chosen stays above what may not, and after a division by the smallest temperature both
-# are still numbers. FAR takes the place of an infinity where two of them would meet and give NaN.
+# Allowed scores stay above those that are not, and both remain finite after a division by the
+# smallest temperature. FAR replaces infinities, two of which could meet and give NaN.
 LOWEST_ALLOWED = -1e20
 NOT_ALLOWED = -1e25
-MIN_TEMPERATURE = 1e-6
 FAR = 1e32
 
 
@@ -28,7 +27,7 @@ def gumbel(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Gumbel(0, 1) noise from uniform numbers in [0, 1)."""
     # float32's open interval: log(0) at either end would be infinite.
     inside = uniform.float().clamp(2.0**-25, 1.0 - 2.0**-24)
-    return inside.log_().neg_().log_().neg_()  # in place: half of its time on a CPU
+    return inside.log_().neg_().log_().neg_()  # in place takes half the time on a CPU
 
 
 class OneHot(torch.autograd.Function):
@@ -62,8 +61,9 @@ class OneHot(torch.autograd.Function):
 def hard_choice(
     scores: Float[Tensor, "*batch N"],
     *,
-    allowed: Bool[Tensor, "*batch N"] | None = None,
+    allowed: Bool[Tensor, "*#batch N"] | None = None,
     uniform: Float[Tensor, "*batch N"] | None = None,
+    noise: Float[Tensor, "*batch N"] | None = None,
     temperature: float | Tensor = 1.0,
 ) -> Float[Tensor, "*batch N"]:
     """One-hot choice over the last dimension with a straight-through gradient.
@@ -72,6 +72,7 @@ def hard_choice(
         scores: the scores, of any floating type.
         allowed: what may be chosen. A row in which nothing is allowed comes back all zero.
         uniform: numbers in [0, 1) that become Gumbel noise; without them the choice is the argmax.
+        noise: Gumbel noise itself, where the caller has made it already.
         temperature: of the softmax whose gradient is used. It does not change the value.
 
     Returns:
@@ -80,6 +81,8 @@ def hard_choice(
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if uniform is not None:
         scores = scores + gumbel(uniform)
+    if noise is not None:
+        scores = scores + noise
     if allowed is not None:
         scores = torch.where(allowed, scores.clamp(min=LOWEST_ALLOWED), NOT_ALLOWED)
     logits = scores if _is_one(temperature) else scores / temperature
@@ -90,8 +93,21 @@ def hard_choice(
     return choice if allowed is None else torch.where(allowed, choice, 0.0)
 
 
+def drop_scores(
+    scores: Float[Tensor, "*shape"], uniform: Float[Tensor, "*shape"] | None, p: float | Tensor
+) -> Float[Tensor, "*shape"]:
+    """Dropout on scores (paper: p = 0.35 on coordinate arithmetic), unless `uniform` is None.
+
+    A dropped score is zero and can still win. The mask comes from the caller's uniform numbers, as
+    the Gumbel noise does, so that a training step is a function of its noise.
+    """
+    if uniform is None:
+        return scores
+    return torch.where(uniform < p, 0.0, scores / (1.0 - p))
+
+
 def _plain_one_hot(scores: Tensor, logits: Tensor) -> Tensor:
-    """`OneHot` for the compiler: it fuses this, and under vmap loses the gradient of the other."""
+    """`OneHot` for the compiler, which fuses this form and loses the other's vmapped gradient."""
     hard = torch.zeros_like(scores).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
     soft = torch.softmax(logits.clamp(-FAR, FAR), -1)
     # In this order the bracket is exactly zero and the value stays exactly one-hot.
@@ -99,5 +115,5 @@ def _plain_one_hot(scores: Tensor, logits: Tensor) -> Tensor:
 
 
 def _is_one(temperature: float | Tensor) -> bool:
-    # A schedule's temperature lies on the device, where looking at it would stall.
+    # A scheduled temperature is a tensor on the device; reading it would stall.
     return not isinstance(temperature, Tensor) and temperature == 1

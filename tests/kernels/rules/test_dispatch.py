@@ -15,7 +15,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
 from nps import ConvRules, MLPRules, ParallelNPS, SequentialNPS
-from nps.rules.dispatch import Blocks, only_fired
+from nps.kernels.rules.dispatch import Blocks, supported
 
 KINDS = [SequentialNPS, ParallelNPS]
 BOTH = pytest.mark.parametrize("kind", KINDS)
@@ -318,11 +318,11 @@ def test_an_example_does_not_depend_on_its_batch(kind, convolutional):
 
 def test_the_dense_form_is_kept_where_a_gradient_needs_it():
     x, p = torch.randn(2), torch.randn(2, requires_grad=True)
-    assert only_fired(x)
-    assert not only_fired(x, p)
+    assert supported(x)
+    assert not supported(x, p)
     with torch.no_grad():
-        assert only_fired(x, p)
-        assert not vmap(lambda x: torch.tensor(only_fired(x, p)))(x.expand(3, 2)).any()
+        assert supported(x, p)
+        assert not vmap(lambda x: torch.tensor(supported(x, p)))(x.expand(3, 2)).any()
 
 
 @BOTH

@@ -1,0 +1,114 @@
+"""Both GPU forms of the rules' products equal the action written out, on a GPU or interpreted."""
+
+import pytest
+import torch
+
+from nps.kernels.rules import grouped
+from nps.kernels.rules.grouped import Grouped, Size
+from nps.kernels.rules.joint import Joint
+from nps.kernels.rules.launch import Layout, Space, ready
+from tests.interpreter import interpreted
+from tests.kernels.rules.test_stages import NOT_COMPILED, action_stage, written_out
+
+SORTS = [(1, 1, 1), (3, 129, 4), (1, 300, 10), (2, 70, 300), (1, 9000, 3)]
+SIZES = [
+    (1, 1, 1, 2, 3, 1),
+    (1, 150, 10, 40, 24, 20),
+    (3, 50, 4, 12, 9, 6),
+    (1, 130, 3, 140, 70, 70),
+    (2, 5, 7, 16, 130, 8),
+]
+"""Models, rows, rules, and the sizes of a rule: in, hidden, out."""
+
+
+def choices(s, t, n, device):
+    """Rules by chance, all rows with the last rule, and rules chosen by one row or by none."""
+    torch.manual_seed(0)
+    yield torch.randint(n, (s, t), device=device)
+    yield torch.full((s, t), n - 1, device=device)
+    rare = torch.full((s, t), n // 2, device=device)
+    rare[:, t // 2] = 0
+    yield rare
+
+
+def stream(device):
+    return torch.cuda.current_stream().cuda_stream if device == "cuda" else 0
+
+
+def spaces(size, form, device):
+    """Buffers as a stage has them, for the forward and the backward pass."""
+    lead, t, _, i, _, d = size
+    forward = Layout(rule=(*lead, t), x=(*lead, t, i), **form.parts)
+    back = Layout(outer=(*lead, t, d), **form.back_parts)
+    return [Space(x, torch.empty(x.size, device=device)) for x in (forward, back)]
+
+
+def compare_sort(device):
+    for s, t, n in SORTS:
+        size = Size((s,), t, n, 2, 3, 1)
+        form = Grouped(size, tf32=False)
+        for rule in choices(s, t, n, device):
+            space, _ = spaces(size, form, device)
+            space.view("rule").copy_(rule)
+            form.sort(stream(device), space)
+            order, ends = space.view("order"), space.view("ends")
+            assert torch.equal(order.long(), rule.sort(stable=True).indices), (s, t, n)
+            chosen = torch.nn.functional.one_hot(rule, n)
+            assert torch.equal(ends.long(), chosen.sum(1).cumsum(-1)), (s, t, n)
+
+
+def compare_action(device):
+    for kind in (Grouped, Joint):
+        for s, t, n, i, h, d in SIZES:
+            for lead in {(s,), (s,) if s > 1 else ()}:
+                for rule in choices(s, t, n, device):
+                    size = Size(lead, t, n, i, h, d)
+                    ours, theirs = both(kind(size, tf32=False), size, rule.view(*lead, t), device)
+                    for a, b in zip(ours, theirs, strict=True):
+                        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def both(form, size, rule, device):
+    """Update and gradients: from the kernels, and from autograd of the action written out."""
+    lead, t, n, i, h, d = size
+    _, weights = action_stage(lead, n, i, h, d, device, torch.float32)
+    x, g = (torch.randn(*lead, t, k, device=device) for k in (i, d))
+    choice = torch.nn.functional.one_hot(rule, n).float()
+    written = [x.requires_grad_(), choice.requires_grad_(), *weights]
+    expected = written_out(x, choice, *weights)
+    space, back = spaces(size, form, device)
+    with torch.no_grad():
+        space.view("rule").copy_(rule)
+        space.view("x").copy_(x)
+        back.view("outer").copy_(g)
+        given = tuple(ready(w) for w in weights)
+        raw, kept = form.forward(stream(device), space, given)
+        raw = space.view("raw") if "raw" in form.parts else raw
+        update = raw + choice @ weights[3]
+        to_x, _, to_weights = form.backward(stream(device), space, back, given, kept)
+        to_x = back.view("to_x") if "to_x" in form.back_parts else to_x
+    ours = update, to_x, back.view("to_rule"), *to_weights
+    return ours, (expected, *torch.autograd.grad(expected, written, g))
+
+
+def test_the_number_of_rows_decides(monkeypatch):
+    monkeypatch.setattr(grouped, "GROUPED_FROM", 100)
+    assert grouped.serves(Size((2,), 50, 10, 4, 5, 2))
+    assert grouped.serves(Size((), 100, 10, 4, 5, 2))
+    assert not grouped.serves(Size((2,), 49, 10, 4, 5, 2))
+    assert not grouped.serves(Size((), 100, grouped.MOST_RULES + 1, 4, 5, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["sort('cpu')", "action('cpu')"])
+@NOT_COMPILED
+def test_the_kernels_in_the_interpreter(call):
+    """Triton's own interpreter runs the kernels on a CPU, in a process that begins with it."""
+    interpreted(f"from {__name__} import *; compare_{call}")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_the_kernels_on_a_gpu():
+    compare_sort("cuda")
+    compare_action("cuda")
