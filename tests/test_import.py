@@ -38,7 +38,7 @@ BELOW = {
     "rules": set(),
     "metrics": set(),
     "worlds": set(),
-    "kernels": set(),
+    "kernels": {"rules"},  # whose layers have a fast form, too
     "perception": set(),
     "interactions": {"rules"},
     "models": {"rules", "interactions", "perception"},

@@ -26,9 +26,9 @@ def inputs(case) -> list[Tensor]:
 
 def pooled(x: Tensor, added: Tensor, queries: Tensor, offsets: Tensor) -> Tensor:
     """Normalise and pool, with and without something added to the features."""
-    return pool(normalise_features(x, added), queries, offsets) + attend(
-        normalise_features(x), queries, offsets
-    )
+    features = normalise_features(x, added), normalise_features(x)
+    with_added, alone = (pool(each, queries, offsets) for each in features)
+    return with_added + alone
 
 
 def with_gradients(case, tensors: list[Tensor]) -> list[Tensor]:
