@@ -233,8 +233,9 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, undisturbed):
     told = f"{run}: its process was killed by signal 9; restarting from its last checkpoint"
     assert err.count(told) == 1
     check(tmp_path, undisturbed)
-    first, second = json.loads((run / "provenance.json").read_text())  # the killed one left none
-    assert first["to_step"] == second["from_step"] == 25
+    first, killed, last = json.loads((run / "provenance.json").read_text())
+    assert first["to_step"] == killed["from_step"] == last["from_step"] == 25
+    assert killed["to_step"] == 25  # as recorded at its start
 
 
 def test_trainings_on_a_cluster_are_told_where_data_is(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """`nps train` and the run folder: what is the same run, what is refused, what is never lost."""
 
+import functools
 import json
 import os
 import shutil
@@ -15,7 +16,8 @@ import torch
 import nps
 from nps.errors import UserError
 from nps.experiments.arithmetic import ArithmeticTask
-from nps.training import checkpoint, session
+from nps.training import checkpoint
+from nps.training.config import Settings
 from nps.training.run import Run
 from tests.test_cli import SMALL, call
 from tests.training.tools import STEPS, files, go
@@ -77,8 +79,8 @@ def test_a_run_from_before_newer_fields_goes_on(tmp_path, monkeypatch):
 def go_part(folder, monkeypatch, steps, *more, code=143):
     """`nps train`, stopped and saved after some steps."""
     with monkeypatch.context() as patch:
-        settings = session.Settings
-        patch.setattr("nps.training.loop.Settings", lambda **how: settings(**how, stop_at=steps))
+        stopping = functools.partial(Settings, stop_at=steps)
+        patch.setattr("nps.training.loop.Settings", stopping)
         return call(*TRAIN, "--out", str(folder), *more, code=code)
 
 

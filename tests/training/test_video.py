@@ -13,11 +13,11 @@ from torch import nn
 
 from nps.training import checkpoint
 from nps.training.batches import Batches
+from nps.training.data import AHEAD
+from nps.training.log import png
 from nps.training.optimiser import learning_rates
-from nps.training.pictures import png
 from nps.training.run import Run
 from nps.training.signals import Interrupted
-from nps.training.stream import AHEAD
 from tests.training.tools import files
 from tests.training.video import CONFIG, FRAMES, SIZE, SOURCES, STEPS, VideoTask, go, render
 

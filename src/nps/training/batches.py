@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from nps.training import rng
-from nps.training.data import Examples, Source, Streamed
-from nps.training.stream import Stream
+from nps.training.data import Examples, Source, Stream, Streamed
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from nps.errors import UserError, nearest
 from nps.rules.check import require_int, require_number
+from nps.training.precision import Precision
 
 SCHEMA = 1
 """Version of the run folder's layout. Readers refuse newer ones."""
@@ -64,6 +65,26 @@ class TrainConfig:
     def trained(self) -> Self:
         """The config of the finished model, without what only the start of training needs."""
         return self
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run a training. Only the precision changes results, and it is part of the identity."""
+
+    tensorboard: bool = False
+    keep: int = 2
+    """Checkpoints to keep; each holds the best model so far."""
+    stop_at: int | None = None
+    """Stop after this step as if by a signal, saved and ready to resume."""
+    seconds_between_saves: float = 30.0
+    """Saving is cheap but not free; in between, the best model is kept in memory."""
+    capture: bool = True
+    """On CUDA, replay the step as a graph."""
+    precision: Precision = "float32"
+    seeds_at_once: int | None = None
+    """Most seeds in a stack; by default as many as fit in memory."""
+    draw_every: int | None = None
+    """Epochs between pictures; by default they are drawn with every validation."""
 
 
 C = TypeVar("C", bound=TrainConfig)

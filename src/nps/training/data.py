@@ -1,14 +1,16 @@
 """Where training examples come from: made on the device, resident there, or streamed from the host.
 
 All three look the same to the training step: it holds the indices of the batch, and its source
-turns them into examples. The first two compute them inside the step; a streamed source copies them
-into fixed buffers before the step (`stream.py`), so that a captured step finds them in place.
+turns them into examples. The first two compute them inside the step. A streamed source is read
+ahead by a worker thread into pinned memory and copied, before the step, into buffers that never
+move, which is what a captured step needs.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 Examples = dict[str, Tensor]
 """Named tensors, the examples along the first dimension."""
+AHEAD = 2
+"""Batches that a stream reads in advance."""
+SLOTS = AHEAD + 1
+"""Batches of a stream in host memory: the one being copied, and those read in advance."""
 
 
 class Source(ABC):
@@ -84,6 +90,88 @@ class Streamed(Source):
 
     def examples(self, index: Int[Tensor, "B"], buffers: Examples) -> Examples:
         return buffers
+
+
+class Stream:
+    """The streamed batches of S seeds.
+
+    The worker thread calls no CUDA function: that would spoil a capture in the main thread.
+
+    Args:
+        read: from the indices of examples to the examples, on the CPU.
+        indices: from a step to the examples of its batch for every seed.
+        device: where the steps run.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Sequence[int]], Examples],
+        indices: Callable[[int], Int[Tensor, "S B"]],
+        device: torch.device,
+    ) -> None:
+        self._read, self._indices, self._device = read, indices, device
+        self._worker = ThreadPoolExecutor(1)
+        self._pending: dict[int, Future[Examples]] = {}
+        self._pinned: list[Examples] = []
+        self._copied: list[torch.cuda.Event] = []
+        self.buffers: Examples = {}
+        """The batch of the current step, (S, B, ...) each."""
+
+    def fetch(self, step: int) -> None:
+        """Fill the buffers with the batch of a step, and start to read the next ones."""
+        if step not in self._pending:  # the first step, or not the one expected
+            self._drain()
+            batch = self._load(step)
+            if not self.buffers:
+                self._allocate(batch)
+        else:
+            batch = self._pending.pop(step).result()
+        for name, buffer in self.buffers.items():
+            buffer.copy_(batch[name], non_blocking=True)
+        if self._copied:
+            self._copied[step % SLOTS].record()
+        for later in range(step + 1, step + SLOTS):
+            if later not in self._pending:
+                self._pending[later] = self._start(later)
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def _start(self, step: int) -> Future[Examples]:
+        if not self._pinned:
+            return self._worker.submit(self._load, step)
+        slot = step % SLOTS
+        self._copied[slot].synchronize()  # the pinned memory may still be read by the last copy
+        return self._worker.submit(self._load_pinned, step, self._pinned[slot])
+
+    def _load(self, step: int) -> Examples:
+        indices = self._indices(step)
+        flat = self._read(indices.flatten().tolist())
+        return {name: tensor.unflatten(0, indices.shape) for name, tensor in flat.items()}
+
+    def _load_pinned(self, step: int, pinned: Examples) -> Examples:
+        for name, tensor in self._load(step).items():
+            pinned[name].copy_(tensor)
+        return pinned
+
+    def _allocate(self, batch: Examples) -> None:
+        """Buffers for batches like this one; in the main thread, since pinning calls CUDA."""
+        self.buffers = {
+            name: torch.empty_like(tensor, device=self._device) for name, tensor in batch.items()
+        }
+        if self._device.type == "cuda":
+            self._pinned = [
+                {name: torch.empty_like(t).pin_memory() for name, t in batch.items()}
+                for _ in range(SLOTS)
+            ]
+            self._copied = [torch.cuda.Event() for _ in range(SLOTS)]
+
+    def _drain(self) -> None:
+        """Wait for reads that nobody needs any more: their memory is used again."""
+        for pending in self._pending.values():
+            pending.result()
+        self._pending.clear()
 
 
 def accumulate(parts: Sequence[Examples], dim: int = 0) -> Examples:

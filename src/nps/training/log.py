@@ -1,23 +1,37 @@
-"""The metric log: one JSON line for each epoch; TensorBoard on request.
+"""What a run writes while it trains: the metric log, pictures, TensorBoard on request.
 
-The log holds no times, so that the log of a resumed run equals that of an uninterrupted one byte
-for byte. On resume it is cut back to the length that the checkpoint remembers.
+The metric log has one JSON line for each epoch. It holds no times, so that the log of a resumed run
+equals that of an uninterrupted one byte for byte; on resume it is cut back to the length that the
+checkpoint remembers. Pictures are PNG files in figures/.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from nps.errors import UserError, extra
-from nps.files import told_in_one_line
+from nps.files import replace_file, told_in_one_line
+
+if TYPE_CHECKING:
+    from jaxtyping import UInt8
+    from numpy import ndarray
+
+    Picture = UInt8[ndarray, "H W"] | UInt8[ndarray, "H W 3"] | bytes
+
+PNG = b"\x89PNG\r\n\x1a\n"
+"""The first bytes of a PNG file."""
 
 
 class MetricLog:
-    """Appends to metrics.jsonl.
+    """Appends to metrics.jsonl, and draws into figures/ beside it.
 
     Args:
         path: the log.
@@ -50,16 +64,15 @@ class MetricLog:
             for name, value in _numbers(scalars):
                 self._board.add_scalar(name, value, row["step"])
 
-    def write_picture(self, name: str, png: bytes, step: int) -> None:
-        """A picture for TensorBoard, which is given the PNG as it is."""
-        if self._board is None:
-            return
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
-        image = Summary.Image(height=height, width=width, encoded_image_string=png)
-        summary = Summary(value=[Summary.Value(tag=name, image=image)])
-        self._board._get_file_writer().add_summary(summary, step)
+    def write_picture(self, name: str, picture: Picture, epoch: int, step: int) -> None:
+        """figures/<name>-epoch-<epoch>.png, and the same in TensorBoard."""
+        data = png(picture)
+        path = self.path.parent / "figures" / f"{name}-epoch-{epoch:04d}.png"
+        with told_in_one_line(f"cannot write {path}"):
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, data)
+        if self._board is not None:
+            _add_image(self._board, name, data, step)
 
     def sync(self) -> None:
         """Bring the log to disk, before a checkpoint refers to its length."""
@@ -87,3 +100,36 @@ def _open_board(folder: Path, step: int) -> Any:
     except ImportError:
         raise UserError(f"--tensorboard needs the extra: {extra('tensorboard')}") from None
     return SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+
+
+def _add_image(board: Any, name: str, data: bytes, step: int) -> None:
+    """A PNG as it is; `SummaryWriter.add_image` would need pillow to encode one."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    width, height = (int.from_bytes(data[i : i + 4], "big") for i in (16, 20))
+    image = Summary.Image(height=height, width=width, encoded_image_string=data)
+    summary = Summary(value=[Summary.Value(tag=name, image=image)])
+    board._get_file_writer().add_summary(summary, step)
+
+
+def png(picture: Picture) -> bytes:
+    """A picture as PNG: grey (H, W) or colour (H, W, 3), or PNG already."""
+    if isinstance(picture, bytes):
+        if not picture.startswith(PNG):
+            raise ValueError("picture: got bytes that are not a PNG")
+        return picture
+    pixels = np.asarray(picture)
+    if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (3,)) or pixels.ndim < 2:
+        got = f"{pixels.dtype} {pixels.shape}"
+        raise ValueError(f"picture: got {got}, expected uint8 (H, W) or (H, W, 3)")
+    height, width = pixels.shape[:2]
+    rows = pixels.reshape(height, -1)
+    filtered = np.concatenate([np.zeros((height, 1), np.uint8), rows], 1)  # 0: rows as they are
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
+    body = zlib.compress(filtered.tobytes(), 6)
+    return PNG + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    checksum = zlib.crc32(kind + data)
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum)

@@ -17,10 +17,10 @@ from torch import nn
 from nps.errors import RunFailed, UserError
 from nps.training import checkpoint, distributed, memory
 from nps.training.batches import Batches
-from nps.training.config import TrainConfig
+from nps.training.config import Settings, TrainConfig
 from nps.training.precision import set_precision
 from nps.training.run import Run
-from nps.training.session import Settings, TrainingSession
+from nps.training.session import TrainingSession
 from nps.training.stack import Stack
 from nps.training.state import State
 from nps.training.step import Step

@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,11 +23,9 @@ from nps.files import write_json
 from nps.training import checkpoint, distributed, provenance, rng
 from nps.training.batches import Batches
 from nps.training.checkpoint import Checkpoint
-from nps.training.config import TrainConfig
+from nps.training.config import Settings, TrainConfig
 from nps.training.data import accumulate
 from nps.training.log import MetricLog
-from nps.training.pictures import png, save_picture
-from nps.training.precision import Precision
 from nps.training.progress import ProgressLine
 from nps.training.run import Run
 from nps.training.signals import Interrupted, Signals
@@ -37,29 +34,8 @@ from nps.training.state import State
 from nps.training.step import Step
 from nps.training.task import Task
 
-SECONDS_BETWEEN_SAVES = 30.0
-"""Saving is cheap but not free; in between, the newest best model is kept in memory."""
 STEPS_BETWEEN_AGREEMENTS = 20
 """How often several processes ask each other whether one of them received a signal."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to run a training. Only the precision changes results, and it is part of the identity."""
-
-    tensorboard: bool = False
-    keep: int = 2
-    """Checkpoints to keep; each holds the best model so far."""
-    stop_at: int | None = None
-    """Stop after this step as if by a signal, saved and ready to resume."""
-    seconds_between_saves: float = SECONDS_BETWEEN_SAVES
-    capture: bool = True
-    """On CUDA, replay the step as a graph."""
-    precision: Precision = "float32"
-    seeds_at_once: int | None = None
-    """Most seeds in a stack; by default as many as fit in memory."""
-    draw_every: int | None = None
-    """Epochs between pictures; by default they are drawn with every validation."""
 
 
 class TrainingSession:
@@ -221,9 +197,7 @@ class TrainingSession:
         for s in self._healthy():
             rng.seed_global(self.device, self.seeds[s], "draw", self.step)
             for name, picture in self.task.draw(self.state.stack.model_of(s)).items():
-                data = png(picture)
-                save_picture(self.runs[s].figures / f"{name}-epoch-{epoch:04d}.png", data)
-                self.logs[s].write_picture(name, data, self.step)
+                self.logs[s].write_picture(name, picture, epoch, self.step)
 
     # -- losses and gradients that are not finite ---------------------------------------------
 
