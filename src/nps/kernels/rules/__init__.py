@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nps.kernels.rules import gpu, parallel, sequential
+from nps.kernels.rules import cpu, gpu
 from nps.kernels.rules.dispatch import only_fired
 from nps.kernels.rules.function import Call, Implementation, apply
 from nps.kernels.rules.inputs import Values
@@ -40,7 +40,7 @@ STEPS = frozenset(
     | {"_update", "_act", "_run", "_choices", "_shares", "_features"}
 )
 """Methods that an accelerated call stands in for."""
-ON_CPU: dict[type, Implementation] = {SequentialNPS: sequential, ParallelNPS: parallel}
+ON_CPU: dict[type, Implementation] = {SequentialNPS: cpu.SEQUENTIAL, ParallelNPS: cpu.PARALLEL}
 ON_GPU: dict[type, Implementation] = {SequentialNPS: gpu.SEQUENTIAL, ParallelNPS: gpu.PARALLEL}
 
 
@@ -72,7 +72,8 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
     if rules.weight_in.dtype != slots.dtype or rules.embedding.dtype != slots.dtype:
         return False
     if slots.is_cuda:
-        return gpu.supported(slots, rules.hidden_dim, len(rules), layer.selection_dim)
+        sizes = rules.hidden_dim, len(rules), layer.selection_dim, config.key_dim
+        return gpu.supported(slots, *sizes)
     return slots.device.type == "cpu"
 
 

@@ -1,50 +1,66 @@
-"""One stage of either algorithm on a GPU, with Triton kernels between the large products.
+"""A call of either algorithm on a GPU, all of it in Triton kernels but for a few large products.
 
-It does what `sequential.py` and `parallel.py` do on a CPU: kernels choose and copy the slots, the
-rules' products follow (`grouped.py` or `joint.py`), and a kernel changes the chosen slots; then
-the same backwards. Everything that depends on sizes alone is decided once, in a `Plan`.
+It does what `cpu.py` does: kernels multiply the maps out, choose and copy the slots; the rules'
+products follow (`grouped.py` or `joint.py`) and change the chosen slots; then the same backwards.
+Everything that depends on sizes alone is decided once, in a `Plan`; a call computes addresses.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nps.kernels.rules import grouped
-from nps.kernels.rules.grouped import Grouped, Size
-from nps.kernels.rules.inputs import Gradients, Grads, Stage, add_product, product
-from nps.kernels.rules.joint import Joint
+from nps.kernels.rules.grouped import PRODUCT, SUM, Grouped, Size
+from nps.kernels.rules.inputs import GRADIENTS, Values
+from nps.kernels.rules.joint import MOVED, Joint
 from nps.kernels.rules.launch import (
+    ALIGNMENT,
+    DIRECT,
     LARGEST_TILE,
     Launch,
     Layout,
-    Space,
-    address,
+    Places,
+    Steps,
+    base,
+    further,
     installed,
     parts,
     power,
     ready,
 )
 
+if TYPE_CHECKING:
+    from nps.kernels.rules.function import Call
+
 CHUNK = 16
 """Lines of a matrix that a program holds at a time."""
-MOVED = 16
-"""Rows that a program moves."""
+SPLITS, SPLIT = 16, 128
+"""Into how many parts at most the sums over the batch are split, and from how many rows each."""
+MAP_TILE, MAP_RULES, MAP_LINE = 32, 16, 16
+"""Sizes of `triton_maps.py`: columns of a map, rules, and elements of an embedding."""
+GIVEN = (*Values._fields[:17], "allowed", "temperature", "dropout", "handicap")
+"""Names of the values in kernels."""
+SLOTS, FEATURES, UNIFORM = (GIVEN.index(x) for x in ("slots", "features", "uniform"))
+FORWARD = (*GIVEN, "new")
+BACKWARD = (*GIVEN, "g", "to_rule_scores", "to_context_scores", "to_slots", "to_features")
 
 
-def supported(slots: Tensor, hidden_dim: int, n: int, selection_dim: int) -> bool:
+def supported(slots: Tensor, hidden_dim: int, n: int, selection_dim: int, key_dim: int) -> bool:
     """True if the kernels can hold a stage of these sizes."""
-    return (
-        installed() and slots.dtype == torch.float32 and fits(slots, hidden_dim, n, selection_dim)
-    )
+    if not installed() or slots.dtype != torch.float32:
+        return False
+    return fits(slots, hidden_dim, n, selection_dim, key_dim)
 
 
-def fits(slots: Tensor, h: int, n: int, f: int) -> bool:
+def fits(slots: Tensor, h: int, n: int, f: int, key: int) -> bool:
     m, d = slots.shape[-2:]
-    tiles = [(m, d), (m, f), (m, n), (m, m), (CHUNK, h), (CHUNK, d), (CHUNK, f)]
+    tiles = [(m, d), (m, f), (m, n), (m, m), (CHUNK, h), (CHUNK, d), (CHUNK, f), (MAP_TILE, key)]
     return all(power(a) * power(b) <= LARGEST_TILE for a, b in tiles)
 
 
@@ -53,92 +69,197 @@ class Key(NamedTuple):
 
     parallel: bool
     device: int
-    lead: tuple[int, ...]
-    b: int
-    m: int
-    n: int
-    d: int
-    f: int
-    h: int
+    slots: tuple[int, ...]
+    features: tuple[int, ...] | None
+    embedding: tuple[int, ...]
+    select_key: tuple[int, ...]
+    bias_in: tuple[int, ...]
+    stages: int
     uniform_stride: int
-    shared: bool
     masked: bool
     some: bool
-    self_context: bool
     drops: bool
     drop_tensor: bool
     temperature_tensor: bool
+    self_context: bool
     tf32: bool
 
 
 class Plan:
-    """The launches of a stage, and where its intermediate results lie in a buffer."""
+    """The launches of a call, and where its intermediate results lie in buffers."""
 
     def __init__(self, key: Key) -> None:
-        self.key = key
-        lead, b, m, n, d, f, h = key[2:9]
-        s = lead[0] if lead else 1
-        t = b * m if key.parallel else b
-        size = Size(lead, t, n, 2 * d, h, d)
-        self.action = (Grouped if grouped.serves(size) else Joint)(size, key.tf32)
-        matches = (*lead, b, m, m) if key.parallel else (*lead, b, 1, m)
-        chosen = (*lead, b, m) if key.parallel else (*lead, b)
-        noisy = {"noisy": (*lead, b, m, n), "noisy_matches": matches}
-        if key.parallel:
-            noisy["noisy_bids"] = (*lead, b, m, 2)
-        else:
-            noisy |= {"primary": chosen, "pull": (*lead, b, f), "own": (*lead, b, f)}
-        self.layout = Layout(
+        self.key, parallel = key, key.parallel
+        *lead, b, m, d = key.slots
+        n, r = key.embedding[-2:]
+        self.lead = lead = tuple(lead)
+        self.shared = key.features is None
+        f = d if key.features is None else key.features[-1]
+        c, h = key.select_key[-2], key.bias_in[-1]
+        self.s, self.b, self.m, self.n, self.d, self.f = math.prod(lead), b, m, n, d, f
+        self.r, self.c, self.bids = r, c, 2 if parallel else 0
+        self.t = b * m if parallel else b
+        size = Size(lead, self.t, n, 2 * d, h, d)
+        serves = grouped.serves(size)
+        self.action = Grouped(size, key.tf32) if serves else Joint(size)
+        self.splits = max(1, min(SPLITS, parts(b * m, SPLIT)))
+
+        matches = (*lead, b, m, m) if parallel else (*lead, b, 1, m)
+        chosen = (*lead, b, m) if parallel else (*lead, b)
+        own = {"noisy_bids": (*lead, b, m, 2)}
+        if not parallel:
+            own = {"primary": chosen, "own": (*lead, b, f)}
+        if key.stages > 1:
+            own["after"] = key.slots
+        self.maps = Layout(
+            rule_map=(*lead, self.bids + n, f),
+            bind_map=(*lead, f, f),
+            keys=(*lead, n, c),
+            bidders=(*lead, 2, c),
+        )
+        self.kept = Layout(
             scores=(*lead, b, m, n),
             matches=matches,
             rule=chosen,
             context=chosen,
             target=chosen,
-            x=(*lead, t, 2 * d),
-            update=(*lead, t, d),
-            **noisy,
-            **self.action.parts,
+            noisy=(*lead, b, m, n),
+            noisy_matches=matches,
+            pull=(*lead, self.t, f),
+            x=(*lead, self.t, 2 * d),
+            update=(*lead, self.t, d),
+            **own,
+            **self.action.kept,
         )
-        columns = n + 2 if key.parallel else n
-        self.back = Layout(
-            outer=(*lead, t, d),
-            to_scores=(*lead, b * m, columns),
-            to_pull=(*lead, b * m if key.parallel else b, f),
-            **self.action.back_parts,
+        self.passed = Layout(
+            outer=(*lead, self.t, d),
+            to_scores=(*lead, b * m, self.bids + n),
+            to_pull=(*lead, self.t, f),
+            map_sums=(self.splits, self.s, self.bids + n + f, f),
+            **self.action.passed,
         )
+        shapes = {
+            "to_embedding": key.embedding,
+            "to_select_key": key.select_key,
+            "to_select_query": (*lead, c, f),
+            "to_bind_query": (*lead, c, f),
+            "to_bind_key": (*lead, c, f),
+            **self.action.gradients,
+        }
+        if parallel:
+            shapes["to_slot_key"] = (*lead, c, f)
+            shapes["to_applicability"] = (*lead, n, r, c)
+            shapes["to_null_rule"] = (*lead, c)
+        self.gradients = Layout(**shapes)
+        # What a view of each part is made after, and of the gaps between them.
+        self.templates, self.gaps = [], []
+        for shape in shapes.values():
+            self.templates.append(torch.empty(shape, device="meta"))
+            gap = -math.prod(shape) % ALIGNMENT
+            if gap:
+                self.gaps.append(len(self.templates))
+                self.templates.append(torch.empty(gap, device="meta"))
+        self.ahead = Places(FORWARD, maps=self.maps, kept=self.kept)
+        rest = {"passed": self.passed, "gradients": self.gradients}
+        self.back = Places(BACKWARD, maps=self.maps, kept=self.kept, **rest)
+        if not parallel:  # Algorithm 1 has no such gradients
+            for name in ("to_slot_key", "to_applicability", "to_null_rule"):
+                self.back.of[name] = self.back.of["to_embedding"]
         powers = {"MP": power(m), "NP": power(n, least=16), "DP": power(d), "FP": power(f)}
         warps = max(1, min(8, max(CHUNK, powers["MP"]) * max(powers["DP"], powers["FP"]) // 512))
-        self.sizes = {"M": m, "D": d, "F": f, **powers}
-        self.options = {"num_warps": warps}
-        self.grid, self.numbers = (s * b,), (b, n, key.uniform_stride)
-        drops = {"DROPS": key.drops, "DROP_TENSOR": key.drop_tensor}
-        may = {"SELF_CONTEXT": key.self_context, "MASKED": key.masked, "SOME": key.some}
-        self.name = "choose_each" if key.parallel else "choose_one"
-        constants = {**self.sizes, **may, **drops}
-        self.choose = Launch(self.name, self.grid, self.numbers, constants, **self.options)
-        moved = {"D": d, "DP": power(d), "ROWS": MOVED}
-        self.change = Launch("change_targets", (parts(s * t, MOVED),), (s * t, t, n), moved)
-        self.take = Launch("take_targets", (parts(s * t, MOVED),), (s * t,), moved)
-        self.gradients: dict[tuple[bool, bool], Launch] = {}
+        self.sizes, self.options = {"M": m, "D": d, "F": f, **powers}, {"num_warps": warps}
+        self.drops = {"DROPS": key.drops, "DROP_TENSOR": key.drop_tensor}
+        self.forward = lru_cache(self._forward)
+        self.backward = lru_cache(self._backward)
 
-    def choose_gradient(self, rule_scores: bool, context_scores: bool) -> Launch:
-        found = self.gradients.get((rule_scores, context_scores))
-        if found is None:
-            key = self.key
-            constants = {
-                **self.sizes,
-                "SHARED": key.shared,
-                "RESTRICTED": key.masked or key.some,
-                "TEMPERATURE_TENSOR": key.temperature_tensor,
-                "DROPS": key.drops,
-                "DROP_TENSOR": key.drop_tensor,
-                "RULE_SCORES": rule_scores,
-                "CONTEXT_SCORES": context_scores,
-            }
-            name = f"{self.name}_gradient"
-            found = Launch(name, self.grid, self.numbers, constants, **self.options)
-            self.gradients[rule_scores, context_scores] = found
-        return found
+    # -- launches -----------------------------------------------------------------------------
+
+    def _forward(self, first: bool) -> list[Steps]:
+        """Those of a stage, in parts between which torch multiplies; the first makes the maps."""
+        key, at = self.key, self.ahead
+        may = {"SELF_CONTEXT": key.self_context, "MASKED": key.masked, "SOME": key.some}
+        numbers, constants = (self.b, self.n, key.uniform_stride), {**self.sizes, **may}
+        constants |= self.drops
+        launches = [self._make_maps()] if first else []
+        name = "choose_one"
+        if key.parallel:
+            name = "choose_each"
+            given = {"a": "features", "matrix": "bind_map", "out": "pull"}
+            launches.append(self._multiply(at, given, (self.f, 1), add=False))
+        grid = (self.s * self.b,)
+        launches.append(Launch(at, name, grid, numbers, constants, **self.options))
+        if isinstance(self.action, Grouped):
+            return [Steps(*launches, *self.action.forward(at))]
+        return [Steps(*launches), Steps(self.action.hide(at)), Steps(self.action.change(at))]
+
+    def _backward(
+        self, rule_scores: bool, context_scores: bool, later: bool, last: bool
+    ) -> list[Steps]:
+        """Those of a stage's gradient; the last ends with the gradients of the maps.
+
+        `later`: whether gradients of later stages are there already, to which they are added.
+        """
+        key, at = self.key, self.back
+        moved = {"D": self.d, "DP": power(self.d), "ROWS": MOVED}
+        rows = self.s * self.t
+        take = Launch(at, "take_targets", (parts(rows, MOVED),), (rows,), moved)
+        constants = {
+            **self.sizes,
+            "SHARED": self.shared,
+            "RESTRICTED": key.masked or key.some,
+            "TEMPERATURE_TENSOR": key.temperature_tensor,
+            **self.drops,
+            "RULE_SCORES": rule_scores,
+            "CONTEXT_SCORES": context_scores,
+        }
+        name = "choose_each_gradient" if key.parallel else "choose_one_gradient"
+        grid, numbers = (self.s * self.b,), (self.b, self.n, key.uniform_stride, int(later))
+        launches = [Launch(at, name, grid, numbers, constants, **self.options)]
+        if key.parallel:  # what goes through `pull`
+            out = "to_slots" if self.shared else "to_features"
+            given = {"a": "to_pull", "matrix": "bind_map", "out": out}
+            launches.append(self._multiply(at, given, (1, self.f), add=True))
+        launches.append(self._sum_rows(later))
+        if last:
+            launches.append(self._map_gradients())
+        if isinstance(self.action, Joint):
+            return [Steps(take), Steps(self.action.expose(at)), Steps(*launches)]
+        shares = self.action.add_shares(at) if last else []
+        return [Steps(take, *self.action.backward(at, later), *shares, *launches)]
+
+    def _multiply(
+        self, at: Places, given: dict[str, str], strides: tuple[int, int], add: bool
+    ) -> Launch:
+        """Features, or their gradients, times the binding matrix."""
+        grid = parts(self.t, PRODUCT.rows), parts(self.f, PRODUCT.columns), self.s
+        constants = {"ADD": add, **PRODUCT.constants(self.key.tf32)}
+        numbers, options = (self.t, self.f, self.f, *strides), PRODUCT.options()
+        return Launch(at, "multiply_rows", grid, numbers, constants, given, **options)
+
+    def _make_maps(self) -> Launch:
+        across = parts(self.f, MAP_TILE)
+        tiles = (parts(self.n, MAP_RULES) + across) * across + self.bids // 2
+        size = power(self.c, least=16)
+        constants = {"BIDS": self.bids, "CP": size, "LINES": LARGEST_TILE // size}
+        numbers = self.n, self.r, self.c, self.f
+        return Launch(self.ahead, "make_maps", (tiles, self.s), numbers, constants)
+
+    def _sum_rows(self, later: bool) -> Launch:
+        rows = self.bids + self.n
+        grid = SUM.count(rows, self.f) + SUM.count(self.f, self.f), self.splits, self.s
+        numbers = self.b * self.m, self.t, rows, self.f, int(later)
+        given = {"own": "features"} if self.key.parallel else {}
+        names = dict(STEP="LINES", PRECISION="PRODUCTS")
+        constants = {names.get(x, x): y for x, y in SUM.constants(self.key.tf32).items()}
+        return Launch(self.back, "sum_rows", grid, numbers, constants, given, **SUM.options())
+
+    def _map_gradients(self) -> Launch:
+        products = 3 + self.bids // 2
+        tiles = products * parts(self.f, MAP_TILE) + parts(self.r, MAP_LINE)
+        numbers = self.n, self.r, self.c, self.f, self.splits
+        size = power(self.c, least=16)
+        constants = {"BIDS": self.bids, "CP": size, "SPLITS": power(self.splits)}
+        return Launch(self.back, "map_gradients", (tiles, self.s), numbers, constants)
 
 
 @lru_cache(maxsize=512)
@@ -152,157 +273,165 @@ class OnGPU:
     def __init__(self, parallel: bool) -> None:
         self.parallel = parallel
 
-    def plan(self, stage: Stage, uniform: Tensor) -> Plan:
-        *lead, b, m, d = stage.slots.shape
-        n, h = stage.bias_in.shape[-2:]
+    def plan(self, call: Call, values: Values) -> Plan:
+        slots, features, uniform = values.slots, values.features, values.uniform
+        dropout = values.dropout
+        on_device = isinstance(dropout, Tensor)
         return plan_of(
             Key(
                 self.parallel,
-                stage.slots.get_device(),
-                tuple(lead),
-                b,
-                m,
-                n,
-                d,
-                stage.features.shape[-1],
-                h,
-                uniform.stride(-2),
-                stage.shared,
-                stage.slot_mask is not None,
-                stage.rules is not None,
-                stage.self_context,
-                stage.drops(),
-                isinstance(stage.dropout, Tensor),
-                isinstance(stage.temperature, Tensor),
-                stage.tf32,
+                slots.get_device(),
+                slots.shape,
+                None if features is None else features.shape,
+                values.embedding.shape,
+                values.select_key.shape,
+                values.bias_in.shape,
+                uniform.shape[-2],
+                uniform.stride(-3),
+                values.slot_mask is not None,
+                values.rules is not None,
+                on_device or dropout > 0,
+                on_device,
+                isinstance(values.temperature, Tensor),
+                call.layer.self_context,
+                call.tf32,
             )
         )
 
-    def forward(self, stage: Stage) -> tuple[Any, ...]:
-        """New slots, then what `backward` and `trace` need."""
-        stage, uniform = _prepared(stage)
-        plan, slots = self.plan(stage, uniform), stage.slots
+    def forward(self, call: Call, values: Values) -> tuple[list[Tensor], list[Tensor]]:
+        """New slots and, if traced, scores and choices of each stage; the buffers."""
+        values = _prepared(values)
+        plan, slots = self.plan(call, values), values.slots
+        stages = plan.key.stages
         with _device(slots):
-            stream = _stream(slots)
-            space, new = Space.empty(plan.layout, slots), torch.empty_like(slots)
-            at, part = address, space.__getitem__
-            first = at(slots)
-            mask = first if stage.slot_mask is None else at(stage.slot_mask)
-            rules = first if stage.rules is None else at(stage.rules)
-            given = first, at(stage.features), at(stage.rule_map)
-            noise = at(uniform), mask, rules, at(stage.dropout)
-            found = part("scores"), part("matches")
-            chosen = part("rule"), part("context"), part("target")
-            noisy = part("noisy"), part("noisy_matches")
-            pull = None
-            if self.parallel:
-                flat = stage.features.view(*slots.shape[:-3], -1, stage.features.shape[-1])
-                pull = product(flat, stage.bind_map)
-                handicap = float(stage.null_handicap)
-                outputs = at(new), *found, *chosen, part("noisy_bids"), *noisy, part("x")
-                plan.choose(stream, *given, at(pull), *noise, handicap, *outputs)
-            else:
-                outputs = at(new), *found, part("primary"), *chosen, *noisy, part("pull")
-                matrix = at(stage.bind_map)
-                plan.choose(stream, *given, matrix, *noise, *outputs, part("own"), part("x"))
-            weights = stage.weight_in, stage.bias_in, stage.weight_out, stage.bias_out
-            raw, kept = plan.action.forward(stream, space, weights)
-            changed = part("rule"), part("target"), at(new), part("update")
-            plan.change(stream, first, at(raw), at(stage.bias_out), *changed)
-        return new, space.buffer, pull, *kept
+            stream, given = _stream(slots), _given(call, values)
+            maps, kept = plan.maps.empty(slots), plan.kept.empty(slots, stages)
+            new = torch.empty_like(slots)
+            at_maps, at_kept, size = base(maps), base(kept), plan.kept.size
+            for k in range(stages):
+                self._begin(plan, given, values, at_kept, k)
+                here = further(at_kept, k * size)
+                out = base(new)
+                if k < stages - 1:
+                    out = further(here, plan.kept.starts["after"])
+                bases = *given, out, at_maps, here
+                steps = plan.forward(k == 0)
+                steps[0](stream, bases)
+                if isinstance(plan.action, Joint):
+                    view = partial(plan.kept.view, kept[k * size :])
+                    plan.action.to_hidden(view, values.weight_in, values.bias_in)
+                    steps[1](stream, bases)
+                    plan.action.to_output(view, values.weight_out)
+                    steps[2](stream, bases)
+        traces = self._traces(plan, kept) if call.traced else []
+        return [new, *traces], [maps, kept]
 
     def backward(
-        self, stage: Stage, grads: Grads, buffer: Tensor, pull: Tensor | None, *kept: Tensor
-    ) -> Gradients:
-        stage, uniform = _prepared(stage)
-        plan, slots = self.plan(stage, uniform), stage.slots
-        (*lead, b, m, _), f = slots.shape, stage.features.shape[-1]
-        g, to_rule_scores, to_context_scores = (None if x is None else ready(x) for x in grads)
+        self,
+        call: Call,
+        grads: Sequence[Tensor | None],
+        values: Values,
+        buffers: Sequence[Tensor],
+        needs_slots: bool,
+    ) -> list[Tensor | None]:
+        """The gradients of the first values."""
+        values, (maps, kept) = _prepared(values), buffers
+        plan, slots = self.plan(call, values), values.slots
+        stages, size = plan.key.stages, plan.kept.size
+        outer = torch.zeros_like(slots) if grads[0] is None else ready(grads[0])
         with _device(slots):
-            stream = _stream(slots)
-            space, back = Space(plan.layout, buffer), Space.empty(plan.back, slots)
-            at, part = address, space.__getitem__
-            outer = at(g)
-            plan.take(stream, outer, part("target"), back["outer"])
-            weights = stage.weight_in, stage.bias_in, stage.weight_out, stage.bias_out
-            to_x, to_rule, to_weights = plan.action.backward(stream, space, back, weights, kept)
+            stream, given = _stream(slots), _given(call, values)
+            passed, total = plan.passed.empty(slots), plan.gradients.empty(slots)
             to_slots = torch.empty_like(slots)
-            to_features = None if stage.shared else torch.empty_like(stage.features)
-            given = at(slots), at(stage.features), at(stage.rule_map)
-            settings = at(uniform), at(stage.temperature), at(stage.dropout)
-            on_scores = (outer if x is None else at(x) for x in (to_rule_scores, to_context_scores))
-            noisy = part("noisy"), part("noisy_matches")
-            into = at(to_slots), at(to_slots if to_features is None else to_features)
-            ends = part("update"), outer, *on_scores, at(to_x), at(to_rule), *into
-            ends = *ends, back["to_scores"], back["to_pull"]
-            launch = plan.choose_gradient(to_rule_scores is not None, to_context_scores is not None)
+            to_features = None if plan.shared else torch.empty_like(values.features)
+            at_maps, at_kept, at_passed, at_total = base(maps), base(kept), base(passed), base(total)
+            at_slots = base(to_slots)
+            into = at_slots, at_slots if to_features is None else base(to_features)
+            g = base(outer)
+            to_weights: list[Tensor] = []
+            for k in reversed(range(stages)):
+                self._begin(plan, given, values, at_kept, k)
+                scores = [None, None]
+                if call.traced:
+                    scores = [x if x is None else ready(x) for x in grads[1 + 4 * k : 3 + 4 * k]]
+                on_scores = (g if x is None else base(x) for x in scores)
+                here = further(at_kept, k * size)
+                bases = *given, g, *on_scores, *into, at_maps, here, at_passed, at_total
+                wanted = scores[0] is not None, scores[1] is not None
+                steps = plan.backward(*wanted, k < stages - 1, k == 0)
+                steps[0](stream, bases)
+                if isinstance(plan.action, Joint):
+                    view = partial(plan.kept.view, kept[k * size :])
+                    back = partial(plan.passed.view, passed)
+                    plan.action.back_to_hidden(back, values.weight_out)
+                    steps[1](stream, bases)
+                    found = plan.action.back_to_x(view, back)
+                    pairs = zip(to_weights, found, strict=True)
+                    to_weights = [a + b for a, b in pairs] if to_weights else found
+                    steps[2](stream, bases)
+                g = at_slots
+        views = torch._C._nn.unflatten_dense_tensors(total, plan.templates)
+        if plan.gaps:
+            views = [x for i, x in enumerate(views) if i not in plan.gaps]
+        chosen = [*views[:5], *to_weights, *views[5:]]
+        return [to_slots, to_features, *chosen, *[None] * (GRADIENTS - 2 - len(chosen))]
+
+    def _begin(self, plan: Plan, given: list[Any], values: Values, at_kept: Any, k: int) -> None:
+        """Set the bases that differ between stages."""
+        if plan.key.stages == 1:
+            return
+        slots = base(values.slots)
+        if k > 0:
+            slots = further(at_kept, (k - 1) * plan.kept.size + plan.kept.starts["after"])
+        given[SLOTS] = slots
+        if plan.shared:
+            given[FEATURES] = slots
+        given[UNIFORM] = further(base(values.uniform), k * values.uniform.stride(-2))
+
+    def _traces(self, plan: Plan, kept: Tensor) -> list[Tensor]:
+        """For each stage both scores, then each slot's rule and context, -1 for none."""
+        found = []
+        for k in range(plan.key.stages):
+            view = partial(plan.kept.view, kept[k * plan.kept.size :])
+            rule, context, target = (view(x).long() for x in ("rule", "context", "target"))
             if self.parallel:
-                chosen = part("context"), part("noisy_bids"), *noisy, at(pull)
-                launch(stream, *given, *settings, *chosen, *ends)
+                fired = target >= 0
             else:
-                chosen = part("primary"), part("context"), *noisy, part("pull")
-                launch(stream, *given, at(stage.bind_map), *settings, *chosen, *ends)
-
-        flat = stage.features.view(*lead, b * m, f)
-        to_pull = back.view("to_pull")
-        to_rule_map = product(back.view("to_scores").mT, flat)
-        to_bind_map = product((flat if self.parallel else space.view("own")).mT, to_pull)
-        if self.parallel:  # what goes through `pull`
-            target = to_slots if to_features is None else to_features
-            through = add_product(target.view(*lead, b * m, f), to_pull, stage.bind_map.mT)
-            if to_features is None:
-                to_slots = through.view(slots.shape)
-            else:
-                to_features = through.view(stage.features.shape)
-        return Gradients(to_slots, to_features, to_rule_map, to_bind_map, *to_weights)
-
-    def trace(
-        self, stage: Stage, buffer: Tensor, pull: Tensor | None, *kept: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Both scores, then the rule that fired on each slot and its context, -1 for none."""
-        stage, uniform = _prepared(stage)
-        space = Space(self.plan(stage, uniform).layout, buffer)
-        rule, context, target = (space.view(x).long() for x in ("rule", "context", "target"))
-        if self.parallel:
-            fired = target >= 0
-        else:
-            slots = torch.arange(stage.slots.shape[-2], device=buffer.device)
-            primary = torch.where(target >= 0, space.view("primary").long(), -1)
-            fired = primary.unsqueeze(-1) == slots
-            rule, context = rule.unsqueeze(-1), context.unsqueeze(-1)
-        scores = space.view("scores"), space.view("matches")
-        return *scores, torch.where(fired, rule, -1), torch.where(fired, context, -1)
+                slots = torch.arange(plan.m, device=kept.device)
+                primary = torch.where(target >= 0, view("primary").long(), -1)
+                fired = primary.unsqueeze(-1) == slots
+                rule, context = rule.unsqueeze(-1), context.unsqueeze(-1)
+            found += [view("scores"), view("matches")]
+            found += [torch.where(fired, rule, -1), torch.where(fired, context, -1)]
+        return found
 
 
 SEQUENTIAL, PARALLEL = OnGPU(parallel=False), OnGPU(parallel=True)
 
 
-def _prepared(stage: Stage) -> tuple[Stage, Tensor]:
-    """Tensors as the kernels expect them, and the noise in rows at equal distances."""
-    slots, features, uniform = ready(stage.slots), stage.features, stage.uniform
-    mask, rules = stage.slot_mask, stage.rules
-    even = uniform.dim() == 2 or uniform.stride(0) == uniform.shape[1] * uniform.stride(1)
-    if uniform.dtype != torch.float32 or not even or uniform.stride(-1) != 1:
-        uniform = uniform.float().contiguous()
-    prepared = stage._replace(
-        slots=slots,
-        features=slots if features is stage.slots else ready(features),
-        rule_map=ready(stage.rule_map),
-        bind_map=ready(stage.bind_map),
-        weight_in=ready(stage.weight_in),
-        bias_in=ready(stage.bias_in),
-        weight_out=ready(stage.weight_out),
-        bias_out=ready(stage.bias_out),
-        slot_mask=None if mask is None else ready(mask),
-        rules=None if rules is None else ready(rules),
-        temperature=_setting(stage.temperature),
-        dropout=_setting(stage.dropout),
-    )
-    return prepared, uniform
+def _prepared(values: Values) -> Values:
+    """Tensors as the kernels expect them, the noise in rows at equal distances."""
+    found = [x if x is None else ready(x) for x in values[:UNIFORM]]
+    uniform, mask, rules, temperature, dropout = values[UNIFORM:]
+    if not uniform.is_contiguous():
+        rows, even = uniform.stride(-3), uniform.stride(-1) == 1 and DIRECT
+        if uniform.dim() == 4 and uniform.stride(0) != uniform.shape[1] * rows:
+            even = False
+        uniform = uniform if even else uniform.contiguous()
+    uniform = uniform.float()
+    mask, rules = (x if x is None else ready(x) for x in (mask, rules))
+    return Values(*found, uniform, mask, rules, _setting(temperature), _setting(dropout))
 
 
 def _setting(value: float | Tensor) -> float | Tensor:
     return ready(value.float()) if isinstance(value, Tensor) else float(value)
+
+
+def _given(call: Call, values: Values) -> list[Any]:
+    """The bases of the values; absent ones are never read, and any address will do."""
+    slots = base(values.slots)
+    found = [slots if x is None else base(x) for x in values]
+    return [*found, float(call.null_handicap)]
 
 
 def _stream(x: Tensor) -> int:

@@ -72,8 +72,6 @@ class Stage(NamedTuple):
     null_handicap: float
     needs_slots: bool = True
     """Whether the gradient to slots or features is needed."""
-    tf32: bool = False
-    """Whether products on a GPU may round to TF32."""
 
     @property
     def shared(self) -> bool:
@@ -113,8 +111,10 @@ Grads = tuple[Tensor, Tensor | None, Tensor | None]
 """Gradients to the new slots, the rule scores and the context scores."""
 
 
-def product(a: Float[Tensor, "*S P Q"], b: Float[Tensor, "*S Q R"]) -> Float[Tensor, "*S P R"]:
-    return torch.mm(a, b) if a.dim() == 2 else torch.bmm(a, b)
+def product(
+    a: Float[Tensor, "*S P Q"], b: Float[Tensor, "*S Q R"], out: Tensor | None = None
+) -> Float[Tensor, "*S P R"]:
+    return torch.mm(a, b, out=out) if a.dim() == 2 else torch.bmm(a, b, out=out)
 
 
 def add_product(
