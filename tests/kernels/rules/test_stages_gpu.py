@@ -5,7 +5,7 @@ import torch
 
 from nps import ParallelNPS, SequentialNPS
 from nps.kernels.rules import gpu, grouped
-from nps.kernels.rules.launch import Launch
+from nps.kernels.rules.launch import Steps
 from tests.kernels.rules.test_stages import FEATURES, OPTIONS, assert_same, call_of, make, step
 
 pytestmark = [
@@ -32,22 +32,26 @@ def run(kind, b, m, n, d, dtype=torch.float32, features=None, masked=False, **op
     return [step(layer, slots, noise, fused, **call) for fused in (True, False)]
 
 
-@pytest.fixture(autouse=True, params=[10**9, 0], ids=["masked", "grouped"])
+@pytest.fixture(autouse=True, params=[10**9, 0], ids=["joint", "grouped"])
 def form(request, monkeypatch):
-    """Both forms of the rules' products, and how many kernels a stage then has."""
+    """Both forms of the rules' products, and how many kernels a training step then has."""
     monkeypatch.setattr(grouped, "GROUPED_FROM", request.param)
     gpu.plan_of.cache_clear()
-    yield 13 if request.param == 0 else 6
+    every = {SequentialNPS: 15, ParallelNPS: 17}
+    yield every if request.param == 0 else {SequentialNPS: 9, ParallelNPS: 11}
     gpu.plan_of.cache_clear()
 
 
 @pytest.fixture
 def launches(monkeypatch):
-    seen = []
-    real = Launch.__call__
-    monkeypatch.setattr(
-        Launch, "__call__", lambda self, *x: (seen.append(self.name), real(self, *x))
-    )
+    """The names of kernels, but for that which adds what rows of a rule were split into."""
+    seen, real = [], Steps.__call__
+
+    def note(steps, *given):
+        seen.extend(x.name for x in steps.launches if x.name != "add_shares")
+        real(steps, *given)
+
+    monkeypatch.setattr(Steps, "__call__", note)
     return seen
 
 
@@ -55,7 +59,7 @@ def launches(monkeypatch):
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_equals_the_steps(kind, size, form, launches):
     assert_same(*run(kind, *size), rtol=1e-3, atol=2e-3)
-    assert len(launches) == form
+    assert len(launches) == form[kind]
 
 
 @BOTH
@@ -151,7 +155,7 @@ def test_gradients_are_the_same_each_time(kind):
 
 
 @BOTH
-def test_a_stack_of_models_equals_each_alone(kind, form, launches):
+def test_a_stack_of_models_equals_each_alone(kind, launches):
     layer = make(kind, 16, 4, torch.float32, "cuda")
     slots = torch.randn(3, 50, 5, 16, device="cuda")
     noise = torch.rand(3, *layer.noise_shape(50, slots=5), device="cuda")
@@ -160,10 +164,11 @@ def test_a_stack_of_models_equals_each_alone(kind, form, launches):
         return layer(slots, noise=noise).sin().sum()
 
     together = torch.vmap(torch.func.grad(loss))(slots, noise)
-    assert len(launches) == form
+    together_launched = len(launches)
     for i in range(3):
         alone = torch.func.grad(loss)(slots[i], noise[i])
         torch.testing.assert_close(together[i], alone, rtol=1e-4, atol=1e-4)
+    assert len(launches) == 4 * together_launched  # one model takes as many as all together
 
 
 @BOTH

@@ -249,7 +249,7 @@ class Plan:
         grid = SUM.count(rows, self.f) + SUM.count(self.f, self.f), self.splits, self.s
         numbers = self.b * self.m, self.t, rows, self.f, int(later)
         given = {"own": "features"} if self.key.parallel else {}
-        names = dict(STEP="LINES", PRECISION="PRODUCTS")
+        names = {"STEP": "LINES", "PRECISION": "PRODUCTS"}
         constants = {names.get(x, x): y for x, y in SUM.constants(self.key.tf32).items()}
         return Launch(self.back, "sum_rows", grid, numbers, constants, given, **SUM.options())
 
@@ -344,7 +344,12 @@ class OnGPU:
             passed, total = plan.passed.empty(slots), plan.gradients.empty(slots)
             to_slots = torch.empty_like(slots)
             to_features = None if plan.shared else torch.empty_like(values.features)
-            at_maps, at_kept, at_passed, at_total = base(maps), base(kept), base(passed), base(total)
+            at_maps, at_kept, at_passed, at_total = (
+                base(maps),
+                base(kept),
+                base(passed),
+                base(total),
+            )
             at_slots = base(to_slots)
             into = at_slots, at_slots if to_features is None else base(to_features)
             g = base(outer)

@@ -84,7 +84,7 @@ class Grouped:
     """The launches at one size, and the parts of buffers that they use."""
 
     def __init__(self, size: Size, tf32: bool) -> None:
-        lead, t, n, i, h, d = size
+        lead, t, n, i, h, _d = size
         self.size, self.tf32 = size, tf32
         self.rules = power(n, least=16)
         self.rows = min(SORTED, LARGEST_TILE // self.rules)

@@ -153,18 +153,18 @@ def sum_tile(
     total = tl.load(to_weight, mask=inside & (later > 0), other=0.0)
     lines = tl.zeros([STEP, COLUMNS], tl.float32)
     for place in range(start, end, STEP):
-        places = place + tl.arange(0, STEP)[:, None]
-        here = places < end
-        rows = before + tl.load(order + before + places, mask=here, other=0)
+        ordered = place + tl.arange(0, STEP)[:, None]
+        here = ordered < end
+        rows = before + tl.load(order + before + ordered, mask=here, other=0)
         left = tl.load(a + rows * P + ps[None, :], mask=here & (ps < P)[None, :], other=0.0)
         right = tl.load(b + rows * Q + qs[None, :], mask=here & (qs < Q)[None, :], other=0.0)
         total = tl.dot(tl.trans(left), right, total, input_precision=PRECISION)
         lines += right
     tl.store(to_weight, total, mask=inside)
     if tile < across:
-        to_bias += owner * Q + qs
-        line = tl.sum(lines, 0) + tl.load(to_bias, mask=(qs < Q) & (later > 0), other=0.0)
-        tl.store(to_bias, line, mask=qs < Q)
+        places = to_bias + owner * Q + qs
+        line = tl.sum(lines, 0) + tl.load(places, mask=(qs < Q) & (later > 0), other=0.0)
+        tl.store(places, line, mask=qs < Q)
 
 
 @triton.jit(do_not_specialize=["T", "N", "between", "later"])

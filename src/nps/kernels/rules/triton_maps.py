@@ -100,8 +100,12 @@ def add_rows(
     total = tl.load(out, mask=inside & (later > 0), other=0.0)
     for t in range(start, tl.minimum(start + size, T), LINES):
         ts = t + tl.arange(0, LINES)[:, None]
-        left = tl.load(a + (before + ts) * P + ps[None, :], mask=(ts < T) & (ps < P)[None, :], other=0.0)
-        right = tl.load(b + (before + ts) * Q + qs[None, :], mask=(ts < T) & (qs < Q)[None, :], other=0.0)
+        left = tl.load(
+            a + (before + ts) * P + ps[None, :], mask=(ts < T) & (ps < P)[None, :], other=0.0
+        )
+        right = tl.load(
+            b + (before + ts) * Q + qs[None, :], mask=(ts < T) & (qs < Q)[None, :], other=0.0
+        )
         total = tl.dot(tl.trans(left), right, total, input_precision=PRODUCTS)
     tl.store(out, total, mask=inside)
 
@@ -214,9 +218,7 @@ def map_gradients(
             of_rule, in_rule = ns * R + rs, (ns < N) & (rs < R)
             line = tl.load(embedding + of_rule, mask=in_rule, other=0.0)
             to_line = tl.dot(to_key, key_matrix, input_precision=PRECISION)
-            to_key_matrix = tl.dot(
-                tl.trans(to_key), line, to_key_matrix, input_precision=PRECISION
-            )
+            to_key_matrix = tl.dot(tl.trans(to_key), line, to_key_matrix, input_precision=PRECISION)
             if BIDS > 0:
                 for c in range(0, C, TILE):
                     ks = c + tl.arange(0, TILE)
@@ -230,10 +232,9 @@ def map_gradients(
                     tl.store(to_applicability + block, line[:, :, None] * to_joint, mask=inside)
             tl.store(to_embedding + of_rule, to_line, mask=in_rule)
         tl.store(to_select_key + of_matrix, to_key_matrix, mask=in_matrix)
-        if BIDS > 0:
-            if tile == 0:
-                for c in range(0, C, TILE):
-                    ks = c + tl.arange(0, TILE)
-                    null = map_sums + F
-                    to_null = bidder_gradient(null, slot_key, ks, C, F, splits, between, SPLITS)
-                    tl.store(to_null_rule + model * C + ks, to_null, mask=ks < C)
+        if BIDS > 0 and tile == 0:
+            for c in range(0, C, TILE):
+                ks = c + tl.arange(0, TILE)
+                null = map_sums + F
+                to_null = bidder_gradient(null, slot_key, ks, C, F, splits, between, SPLITS)
+                tl.store(to_null_rule + model * C + ks, to_null, mask=ks < C)
