@@ -96,7 +96,7 @@ def _stage(call: Call, values: Values, of_values: maps.Maps, k: int, slots: Tens
         values.bias_out,
         values.uniform[..., k, :],
         values.slot_mask,
-        values.rules,
+        values.allowed,
         values.temperature,
         values.dropout,
         call.layer.self_context,

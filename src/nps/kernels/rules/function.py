@@ -74,7 +74,7 @@ class Call(NamedTuple):
         found = values._asdict()
         state = {f"layer.{path}": found[name] for name, path in PATHS.items()}
         state = {path: x for path, x in state.items() if x is not None}
-        given = values.slots, values.features, values.uniform, values.slot_mask, values.rules
+        given = values.slots, values.features, values.uniform, values.slot_mask, values.allowed
         settings = values.temperature, values.dropout
         outputs: tuple[Tensor, ...] = functional_call(module, state, (*given, *settings))
         return outputs
@@ -141,10 +141,11 @@ class PlainCall(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.is_autocast_enabled("cpu"):  # not so on a GPU, whose backward has its own thread
-            with torch.autocast("cpu", enabled=False):
-                return PlainCall.backward(ctx, *grads)
         call, saved = ctx.call, ctx.saved_tensors
+        device = "cuda" if saved[0].is_cuda else "cpu"
+        if torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                return PlainCall.backward(ctx, *grads)
         values = Values(*saved[: COUNT - 2], *ctx.settings)
         if torch.is_grad_enabled():
             found = CallGradient.apply(call, len(grads), *grads, *values)

@@ -62,11 +62,11 @@ class Tile(NamedTuple):
         sizes = {"ROWS": self.rows, "COLUMNS": self.columns, "STEP": self.step}
         return {**sizes, "PRECISION": precision}
 
-    def options(self) -> dict[str, int]:
+    def options(self) -> dict[str, Any]:
         return {"num_warps": self.warps, "num_stages": self.stages}
 
-    def count(self, p: int, q: int) -> int:
-        """Tiles of a matrix."""
+    def tiles(self, p: int, q: int) -> int:
+        """How many a matrix has."""
         return parts(p, self.rows) * parts(q, self.columns)
 
 
@@ -143,7 +143,7 @@ class Grouped:
         grid = parts(t, CHOICE.rows), n, self.size.s
         constants, options = CHOICE.constants(self.tf32), CHOICE.options()
         choice = Launch(places, "choice_gradient", grid, (t, n, i, h, d), constants, **options)
-        tiles = SUM.count(i, h) + SUM.count(h, d)
+        tiles = SUM.tiles(i, h) + SUM.tiles(h, d)
         grid = self.size.s * n, self.shares, tiles
         numbers = t, n, i, h, d, self.sums.size, int(later)
         constants, options = SUM.constants(self.tf32), SUM.options()

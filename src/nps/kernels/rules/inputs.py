@@ -37,10 +37,10 @@ class Values(NamedTuple):
     applicability: Float[Tensor, "*S N rule key"] | None
     null_rule: Float[Tensor, "*S key"] | None
     retired: Float[Tensor, "*S key"] | None
-    uniform: Float[Tensor, "*S B K U"]
     slot_mask: Bool[Tensor, "*S B M"] | None
-    rules: Bool[Tensor, "*S N"] | None
+    allowed: Bool[Tensor, "*S N"] | None
     """Rules that may fire; None: all."""
+    uniform: Float[Tensor, "*S B K U"]
     temperature: float | Float[Tensor, "*S"]
     dropout: float | Float[Tensor, "*S"]
 

@@ -34,7 +34,7 @@ def make_maps(
     retired, rule_map, bind_map, keys, bidders, N, R, C, F,
     BIDS: tl.constexpr, CP: tl.constexpr, LINES: tl.constexpr,
 ):  # fmt: skip
-    """The rules' keys, the map of scores and that of matches; if BIDS, the bidders and their map."""
+    """The rules' keys and both maps; if there are BIDS, the bidders and their rows of the map."""
     tile, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     across = (F + TILE - 1) // TILE
     of_rules = (N + RULES - 1) // RULES * across
