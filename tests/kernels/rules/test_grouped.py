@@ -1,6 +1,7 @@
 """Both GPU forms of the rules' products equal the action written out, on a GPU or interpreted."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -56,6 +57,10 @@ def buffers(size, form, device):
     return tuple(spaces.values()), Places(names, **layouts), view
 
 
+def nothing():
+    """In place of the launches around the action."""
+
+
 def run(device, bases, *launches):
     Steps(*launches)(stream(device), tuple(base(x) for x in bases))
 
@@ -103,13 +108,13 @@ def both(form, size, rule, device):
         view("outer").copy_(g)
         given = *(ready(w) for w in weights), slots, new, *spaces
         if isinstance(form, Joint):
-            form.to_hidden(view, *given[:2])
-            run(device, given, form.hide(places))
-            form.to_output(view, given[2])
-            run(device, given, form.change(places))
-            form.back_to_hidden(view, given[2])
-            run(device, given, form.expose(places))
-            to_weights = form.back_to_x(view, view)
+            hide, change, expose = (
+                partial(run, device, given, x(places))
+                for x in (form.hide, form.change, form.expose)
+            )
+            own = SimpleNamespace(**dict(zip(places.of, given[:4], strict=False)))
+            form.forward((nothing, hide, change), view, own)
+            to_weights = form.backward((nothing, expose, nothing), view, own)
         else:
             launches = form.forward(places), form.backward(places, False), form.add_shares(places)
             for each in launches:

@@ -1,9 +1,9 @@
 """The stages of a training call, accelerated: where that applies, and the call.
 
 It serves the paper's rules (linear queries, MLPs with one hidden layer) with any features, masks,
-disabled rules, dropout of scores and temperature, alone or stacked by vmap. Scores and actions are
-computed in float32, under autocast too (there the products may use TF32). Everything else takes
-the layer's own steps, which give the same. A GPU needs Triton, and sizes that its kernels can hold.
+disabled rules, dropout of scores and temperature, alone or stacked by vmap. Autocast changes
+nothing: scores and actions are computed in float32. Everything else takes the layer's own steps,
+which give the same. A GPU needs Triton, and sizes that its kernels can hold.
 """
 
 from __future__ import annotations
@@ -113,12 +113,11 @@ def _run(
 ) -> tuple[Tensor, list[Trace]]:
     kind, shape = _algorithm(type(layer)), slots.shape
     modules: dict[str, Any] = layer._modules
-    autocast = torch.is_autocast_enabled(slots.device.type)
     call = Call(
         layer,
         (ON_GPU if slots.is_cuda else ON_CPU)[kind],  # type: ignore[index]
         traced,
-        autocast or torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cuda.matmul.allow_tf32,
         getattr(layer, "null_handicap", 0.0),
     )
     rules, select, bind = modules["rules"], modules["select"], modules["bind"]
@@ -147,11 +146,7 @@ def _run(
         layer.temperature,
         layer.dropout,
     )
-    if autocast:
-        with torch.autocast(slots.device.type, enabled=False):
-            new, *found = apply(call, values)
-    else:
-        new, *found = apply(call, values)
+    new, *found = apply(call, values)
     if len(shape) != 3:
         new, found = new.view(shape), [x.view(*shape[:-2], *x.shape[1:]) for x in found]
     return new, [_trace(*found[k : k + 4]) for k in range(0, len(found), 4)]

@@ -9,6 +9,7 @@ the plain form, the layer's own `stage`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -115,8 +116,18 @@ class _Plain(nn.Module):
 def apply(call: Call, values: Values) -> tuple[Tensor, ...]:
     """New slots; if traced, for each stage rule scores, context scores, rules and contexts."""
     function = CallOfModels if torch._C._are_functorch_transforms_active() else PlainCall
-    outputs: tuple[Tensor, ...] = function.apply(call, *values)
+    with _exact(values.slots):
+        outputs: tuple[Tensor, ...] = function.apply(call, *values)
     return outputs
+
+
+NOTHING = nullcontext()
+
+
+def _exact(like: Tensor) -> AbstractContextManager[None]:
+    """Without autocast, which would reach the products in both directions."""
+    device = "cuda" if like.is_cuda else "cpu"
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else NOTHING
 
 
 def _choices(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -142,17 +153,14 @@ class PlainCall(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         call, saved = ctx.call, ctx.saved_tensors
-        device = "cuda" if saved[0].is_cuda else "cpu"
-        if torch.is_autocast_enabled(device):
-            with torch.autocast(device, enabled=False):
-                return PlainCall.backward(ctx, *grads)
         values = Values(*saved[: COUNT - 2], *ctx.settings)
-        if torch.is_grad_enabled():
-            found = CallGradient.apply(call, len(grads), *grads, *values)
-        else:
-            needs = ctx.needs_input_grad
-            kept, run = saved[COUNT:], call.implementation
-            found = run.backward(call, grads, values, kept, needs[1] or needs[2])
+        with _exact(values.slots):
+            if torch.is_grad_enabled():
+                found = CallGradient.apply(call, len(grads), *grads, *values)
+            else:
+                needs = ctx.needs_input_grad
+                kept, run = saved[COUNT:], call.implementation
+                found = run.backward(call, grads, values, kept, needs[1] or needs[2])
         return None, *found, *[None] * (COUNT - GRADIENTS)
 
 
@@ -175,7 +183,8 @@ class CallOfModels(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         call, values = _saved(ctx)
-        found = CallGradient.apply(call, len(grads), *grads, *values)
+        with _exact(values[0]):
+            found = CallGradient.apply(call, len(grads), *grads, *values)
         return None, *found, *[None] * (COUNT - GRADIENTS)
 
     @staticmethod

@@ -7,6 +7,7 @@ buffers and computes addresses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,13 @@ if TYPE_CHECKING:
     from nps.kernels.rules.function import Call
 
 SLOTS, FEATURES, UNIFORM = (GIVEN.index(x) for x in ("slots", "features", "uniform"))
+AS_IT_IS = nullcontext()
 
 
-def supported(slots: Tensor, hidden_dim: int, n: int, selection_dim: int, key_dim: int) -> bool:
+def supported(slots: Tensor, h: int, n: int, f: int, key: int) -> bool:
     """True if the kernels can hold a stage of these sizes."""
     if not installed() or slots.dtype != torch.float32:
         return False
-    return fits(slots, hidden_dim, n, selection_dim, key_dim)
-
-
-def fits(slots: Tensor, h: int, n: int, f: int, key: int) -> bool:
     m, d = slots.shape[-2:]
     tiles = [(m, d), (m, f), (m, n), (m, m), (CHUNK, h), (CHUNK, d), (CHUNK, f), (MAP_TILE, key)]
     return all(power(a) * power(b) <= LARGEST_TILE for a, b in tiles)
@@ -45,7 +43,6 @@ class OnGPU:
 
     def plan(self, call: Call, values: Values) -> Plan:
         dropout, features = values.dropout, values.features
-        on_device = isinstance(dropout, Tensor)  # it counts whatever its value, which is not read
         return plan_of(
             Key(
                 self.parallel,
@@ -58,8 +55,8 @@ class OnGPU:
                 values.uniform.shape,
                 values.slot_mask is not None,
                 values.allowed is not None,
-                isinstance(dropout, Tensor) or dropout > 0,
-                on_device,
+                isinstance(dropout, Tensor) or dropout > 0,  # on the device it is not read
+                isinstance(dropout, Tensor),
                 isinstance(values.temperature, Tensor),
                 call.layer.self_context,
                 call.tf32,
@@ -74,7 +71,7 @@ class OnGPU:
             stream = _stream(slots)
             maps, kept = plan.maps.empty(slots), plan.kept.empty(slots, plan.stages)
             new = torch.empty_like(slots)
-            at_maps, at_kept, size = base(maps), base(kept), plan.kept.size
+            at_maps, at_kept = base(maps), base(kept)
             for k in range(plan.stages):
                 here, out = at_kept, base(new)
                 if plan.stages > 1:
@@ -83,13 +80,12 @@ class OnGPU:
                     out = further(here, plan.kept.starts["after"])
                 bases = *given, out, at_maps, here
                 steps = plan.forward(k == 0)
-                steps[0](stream, bases)
                 if isinstance(plan.action, Joint):
-                    view = partial(plan.kept.view, kept[k * size :])
-                    plan.action.to_hidden(view, values.weight_in, values.bias_in)
-                    steps[1](stream, bases)
-                    plan.action.to_output(view, values.weight_out)
-                    steps[2](stream, bases)
+                    launch = [partial(step, stream, bases) for step in steps]
+                    view = partial(plan.kept.view, kept[k * plan.kept.size :])
+                    plan.action.forward(launch, view, values)
+                else:
+                    steps[0](stream, bases)
         traces = self._traces(plan, kept) if call.traced else []
         return [new, *traces], [maps, kept]
 
@@ -125,21 +121,17 @@ class OnGPU:
                 bases = *given, outer, *on_scores, *into, at_maps, here, *buffers
                 wanted = scores[0] is not None, scores[1] is not None
                 steps = plan.backward(*wanted, k < plan.stages - 1, k == 0)
-                steps[0](stream, bases)
                 if isinstance(plan.action, Joint):
-                    view = partial(plan.kept.view, kept[1][k * plan.kept.size :])
-                    back = partial(plan.passed.view, passed)
-                    plan.action.back_to_hidden(back, values.weight_out)
-                    steps[1](stream, bases)
-                    found = plan.action.back_to_x(view, back)
+                    launch = [partial(step, stream, bases) for step in steps]
+                    view = plan.view_of(kept[1][k * plan.kept.size :], passed)
+                    found = plan.action.backward(launch, view, values)
                     if to_weights:
                         found = [a + b for a, b in zip(to_weights, found, strict=True)]
                     to_weights = found
-                    steps[2](stream, bases)
+                else:
+                    steps[0](stream, bases)
                 outer = at_slots
-        views = torch._C._nn.unflatten_dense_tensors(total, plan.templates)
-        if plan.gaps:
-            views = [x for i, x in enumerate(views) if i not in plan.gaps]
+        views = plan.gradients.views(total)
         chosen = [*views[:5], *to_weights, *views[5:]]
         return [to_slots, to_features, *chosen, *[None] * (GRADIENTS - 2 - len(chosen))]
 
@@ -210,13 +202,8 @@ def _stream(x: Tensor) -> int:
     return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0
 
 
-class _Nothing:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
-def _device(x: Tensor) -> Any:
+def _device(x: Tensor) -> AbstractContextManager[Any]:
     """The tensor's device made current, which it mostly is already."""
     if not x.is_cuda or torch.cuda.current_device() == x.get_device():
-        return _Nothing()
+        return AS_IT_IS
     return torch.cuda.device(x.device)

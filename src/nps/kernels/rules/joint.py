@@ -5,19 +5,20 @@ The products are torch's, with kernels in place of the operations between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from nps.kernels.rules.grouped import Size
-from nps.kernels.rules.inputs import product
+from nps.kernels.rules.inputs import Values, product
 from nps.kernels.rules.launch import Launch, Places, parts, power
 
 MOVED = 16
 """Rows that a program moves."""
+Action = Callable[[], None]
 View = Callable[[str], Tensor]
-"""A part of a buffer by name."""
+"""A part of the stage's buffers by name."""
 
 
 class Joint:
@@ -60,27 +61,30 @@ class Joint:
         grid = self.size.s * self.blocks, n
         return Launch(places, "expose", grid, (t, self.blocks, n), sizes)
 
-    def to_hidden(self, view: View, weight_in: Tensor, bias_in: Tensor) -> None:
-        lead, t, n, i, h, _ = self.size
-        side_by_side = view("side_by_side")
-        side_by_side.view(*lead, i, n, h).copy_(weight_in.transpose(-3, -2))
-        bias, add = bias_in.reshape(*lead, 1, n * h), torch.baddbmm if lead else torch.addmm
+    def forward(self, launch: Sequence[Action], view: View, values: Values) -> None:
+        """Between launches that choose, `hide` and `change`, the products."""
+        lead, t, n, i, h, d = self.size
+        choose, hide, change = launch
+        choose()
+        side_by_side, bias = view("side_by_side"), values.bias_in.reshape(*lead, 1, n * h)
+        side_by_side.view(*lead, i, n, h).copy_(values.weight_in.transpose(-3, -2))
+        add = torch.baddbmm if lead else torch.addmm
         add(bias.expand(*lead, t, n * h), view("x"), side_by_side, out=view("before"))
+        hide()
+        product(view("chosen_layer"), values.weight_out.view(*lead, n * h, d), out=view("raw"))
+        change()
 
-    def to_output(self, view: View, weight_out: Tensor) -> None:
-        lead, _, n, _, h, d = self.size
-        product(view("chosen_layer"), weight_out.reshape(*lead, n * h, d), out=view("raw"))
-
-    def back_to_hidden(self, back: View, weight_out: Tensor) -> None:
-        lead, _, n, _, h, d = self.size
-        product(back("outer"), weight_out.reshape(*lead, n * h, d).mT, out=back("passed"))
-
-    def back_to_x(self, view: View, back: View) -> list[Tensor]:
-        """To x, in its buffer, and to the four weights."""
+    def backward(self, launch: Sequence[Action], view: View, values: Values) -> list[Tensor]:
+        """To the four weights. The launches take, `expose`, and use what is in the buffers."""
         lead, _, n, i, h, d = self.size
-        g, x, passed = back("outer"), view("x"), back("passed")
-        product(passed, view("side_by_side").mT, out=back("to_x"))
-        to_bias_in, to_bias_out = back("bias_sums").sum(-3).split([h, d], -1)
+        take, expose, choose = launch
+        take()
+        g, x, passed = view("outer"), view("x"), view("passed")
+        product(g, values.weight_out.view(*lead, n * h, d).mT, out=passed)
+        expose()
+        product(passed, view("side_by_side").mT, out=view("to_x"))
+        to_bias_in, to_bias_out = view("bias_sums").sum(-3).split([h, d], -1)
         to_weight_in = product(x.mT, passed).view(*lead, i, n, h).transpose(-3, -2)
         to_weight_out = product(view("chosen_layer").mT, g).view(*lead, n, h, d)
+        choose()
         return [to_weight_in, to_bias_in, to_weight_out, to_bias_out]

@@ -7,17 +7,17 @@ or `joint.py`) and change the chosen slots; then the same backwards.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import torch
+from torch import Tensor
 
 from nps.kernels.rules import grouped
 from nps.kernels.rules.grouped import PRODUCT, SUM, Grouped, Size
 from nps.kernels.rules.inputs import Values
 from nps.kernels.rules.joint import MOVED, Joint
 from nps.kernels.rules.launch import (
-    ALIGNMENT,
     LARGEST_TILE,
     Launch,
     Layout,
@@ -29,8 +29,9 @@ from nps.kernels.rules.launch import (
 
 CHUNK = 16
 """Lines of a matrix that a program holds at a time."""
-SPLITS, SPLIT = 16, 128
-"""Into how many parts at most the sums over the batch are split, and from how many rows each."""
+SPLITS, MOST_SPLITS, SPLIT = 16, 256, 128
+"""Into how many parts at most the sums over the batch are split, for one model and for all models
+together, and how many rows are worth one."""
 MAP_TILE, MAP_RULES, MAP_LINE = 32, 16, 16
 """Sizes of `triton_maps.py`: columns of a map, rules, and elements of an embedding."""
 GIVEN = (*Values._fields, "handicap")
@@ -78,7 +79,7 @@ class Plan:
         self.action: Grouped | Joint = (
             Grouped(size, key.tf32) if grouped.serves(size) else Joint(size)
         )
-        self.splits = max(1, min(SPLITS, parts(b * m, SPLIT)))
+        self.splits = max(1, min(SPLITS, parts(b * m, SPLIT), MOST_SPLITS // self.s))
 
         matches = (*lead, b, m, m) if parallel else (*lead, b, 1, m)
         chosen = (*lead, b, m) if parallel else (*lead, b)
@@ -127,14 +128,6 @@ class Plan:
             shapes["to_applicability"] = (*lead, n, r, c)
             shapes["to_null_rule"] = (*lead, c)
         self.gradients = Layout(**shapes)
-        # What a view of each part is made after, and of the gaps between them.
-        self.templates, self.gaps = [], []
-        for shape in shapes.values():
-            self.templates.append(torch.empty(shape, device="meta"))
-            gap = -math.prod(shape) % ALIGNMENT
-            if gap:
-                self.gaps.append(len(self.templates))
-                self.templates.append(torch.empty(gap, device="meta"))
         self.ahead = Places(FORWARD, maps=self.maps, kept=self.kept)
         rest = {"passed": self.passed, "gradients": self.gradients}
         self.back = Places(BACKWARD, maps=self.maps, kept=self.kept, **rest)
@@ -148,6 +141,14 @@ class Plan:
         self.drops = {"DROPS": key.drops, "DROP_TENSOR": key.drop_tensor}
         self.forward = lru_cache(self._forward)
         self.backward = lru_cache(self._backward)
+
+    def view_of(self, kept: Tensor, passed: Tensor) -> Callable[[str], Tensor]:
+        """Parts of both buffers of a stage by name."""
+        return lambda name: (
+            self.kept.view(kept, name)
+            if name in self.kept.shapes
+            else self.passed.view(passed, name)
+        )
 
     # -- launches -----------------------------------------------------------------------------
 
