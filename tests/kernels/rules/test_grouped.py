@@ -20,6 +20,7 @@ SIZES = [
     (3, 50, 4, 12, 9, 6),
     (1, 130, 3, 140, 70, 70),
     (2, 5, 7, 16, 130, 8),
+    (2, 300, 1, 6, 5, 4),
 ]
 """Models, rows, rules, and the sizes of a rule: in, hidden, out."""
 

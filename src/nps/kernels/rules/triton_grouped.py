@@ -195,9 +195,9 @@ def sum_by_rule(
 def add_shares(weight_sums, to_weight_in, size, shares, BLOCK: tl.constexpr):
     """The gradients of the weights, which lie one after the other, from those of the shares."""
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], tl.float32)
+    total, between = tl.zeros([BLOCK], tl.float32), size.to(tl.int64)
     for share in tl.range(0, shares, loop_unroll_factor=4):
-        at = weight_sums + share.to(tl.int64) * size + places
+        at = weight_sums + share * between + places
         total += tl.load(at, mask=places < size, other=0.0)
     tl.store(to_weight_in + places, total, mask=places < size)
 
