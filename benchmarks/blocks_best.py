@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from nps.training.sitting import Settings
 
 from nps.experiments import load_task
 from nps.experiments.blocks import PRESETS, BlocksTask
@@ -27,13 +28,12 @@ from nps.training import checkpoint, provenance
 from nps.training.config import differences, to_json
 from nps.training.loop import train
 from nps.training.run import Run
-from nps.training.sitting import Settings
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "blocks-best": {},
     "maps as they are": {"maps": "sigmoid"},
-    "contexts from the beginning": {"alone_until": 0.0},
-    "maps as they are, contexts from the beginning": {"maps": "sigmoid", "alone_until": 0.0},
+    "contexts from the beginning": {"context_from": 0.0},
+    "maps as they are, contexts from the beginning": {"maps": "sigmoid", "context_from": 0.0},
     "linear selection": {"selection": "linear"},
     "rules with one hidden layer": {"rule_layers": 1},
     "rules with three hidden layers": {"rule_layers": 3},

@@ -27,7 +27,14 @@ from nps.jobs.cluster import ray_cluster
 from nps.jobs.grid import Grid, Point, points
 from nps.jobs.processes import Job, Process, default_workers, job_of, train_all
 from nps.training import checkpoint
-from nps.training.config import SCHEMA, TrainConfig, differences, to_json, with_defaults
+from nps.training.config import (
+    SCHEMA,
+    TrainConfig,
+    differences,
+    to_json,
+    with_defaults,
+    with_new_names,
+)
 from nps.training.progress import ProgressLine
 from nps.training.run import Run, identity
 from nps.training.signals import Interrupted, Signals
@@ -105,7 +112,7 @@ class Sweep:
             if not isinstance(saved, dict) or not {"preset", "config"} <= set(saved):
                 raise UserError(f"{path}: damaged, preset or config is missing")
             wanted = {"preset": self.preset, **to_json(self.config)}
-            known = {"preset": saved["preset"], **with_defaults(saved["config"])}
+            known = {"preset": saved["preset"], **with_defaults(with_new_names(saved["config"]))}
             _refuse(self.out, differences(known, wanted))
         for member in members:
             _refuse(member.run.folder, member.run.differences(member.identity))

@@ -17,6 +17,8 @@ from nps.training.precision import Precision
 
 SCHEMA = 1
 """Version of the run folder's layout. Readers refuse newer ones."""
+RENAMED = {"alone_until": "context_from", "image_asks": "image_selects"}
+"""Fields of experiments' configs: old name -> new name. Saved runs and tables have the old ones."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def from_json(cls: type[C], data: object) -> C:
     """Build a config from JSON data, or say in one line what is wrong with it."""
     if not isinstance(data, dict):
         raise UserError(f"config: got {type(data).__name__}, expected an object of fields")
-    hints = typing.get_type_hints(cls)
+    fields, types = {field.name for field in dataclasses.fields(cls)}, typing.get_type_hints(cls)
+    hints = {name: hint for name, hint in types.items() if name in fields}
     for key, value in data.items():
         if key not in hints:
             raise UserError(f"config: unknown field {key!r}{nearest(str(key), hints)}")
@@ -141,6 +144,11 @@ def _word(text: str) -> bool | None:
     if text.lower() not in words:
         raise ValueError
     return words[text.lower()]
+
+
+def with_new_names(config: dict[str, Any]) -> dict[str, Any]:
+    """A saved config, with the fields that were renamed after it was saved."""
+    return {RENAMED.get(name, name): value for name, value in config.items()}
 
 
 def with_defaults(config: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,14 @@ from typing import IO, Any
 from nps.errors import UserError, say
 from nps.files import read_json, told_in_one_line, write_json
 from nps.training import checkpoint
-from nps.training.config import SCHEMA, TrainConfig, differences, to_json, with_defaults
+from nps.training.config import (
+    SCHEMA,
+    TrainConfig,
+    differences,
+    to_json,
+    with_defaults,
+    with_new_names,
+)
 from nps.training.precision import Precision
 
 REQUIRED = {"schema", "experiment", "preset", "seed", "config"}
@@ -57,7 +64,10 @@ class Run:
             raise UserError(
                 f"{path}: schema {saved['schema']}, this nps reads up to {SCHEMA}: update nps"
             )
-        return {"precision": self._first_precision(), **saved}
+        if not isinstance(saved["config"], dict):
+            raise UserError(f"{path}: damaged, config is not an object of fields")
+        config = with_new_names(saved["config"])
+        return {"precision": self._first_precision(), **saved, "config": config}
 
     def _first_precision(self) -> str:
         """That of a run whose config.json is older than this field."""

@@ -63,7 +63,9 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
         return False
     if rules.hidden_layers > 1 or layer.context_gradient != "slot" or layer.context_dropout:
         return False
-    if config.query != "linear" or config.context_query not in (None, "linear") or layer.alone:
+    if layer.without_context:
+        return False
+    if config.query != "linear" or config.context_query not in (None, "linear"):
         return False
     if not STEPS.isdisjoint(layer.__dict__) or _hooked(rules, select, bind):
         return False
