@@ -63,7 +63,7 @@ def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
 
 
 @contextlib.contextmanager
-def shortage_in_one_line(doing: str) -> Iterator[None]:
+def memory_errors_in_one_line(doing: str) -> Iterator[None]:
     """Report a lack of memory in one line."""
     try:
         yield

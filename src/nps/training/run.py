@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nps.errors import UserError, say
-from nps.files import read_json, told_in_one_line, write_json
+from nps.files import os_errors_in_one_line, read_json, write_json
 from nps.training import checkpoint
 from nps.training.config import (
     SCHEMA,
@@ -125,7 +125,7 @@ class Run:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the folder's lock; a second writer is refused."""
-        with told_in_one_line(f"cannot write to {self.folder}"):
+        with os_errors_in_one_line(f"cannot write to {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock: IO[str] = (self.folder / ".lock").open("a+")
         with lock:
@@ -135,7 +135,7 @@ class Run:
                 lock.seek(0)
                 owner = lock.read().strip() or "unknown"
                 raise UserError(f"{self.folder}: in use by another process (pid {owner})") from None
-            with told_in_one_line(f"cannot write to {self.folder}"):
+            with os_errors_in_one_line(f"cannot write to {self.folder}"):
                 lock.truncate(0)
                 lock.write(str(os.getpid()))
                 lock.flush()
@@ -148,7 +148,7 @@ class Run:
         wanted = {"schema": SCHEMA, **json.loads(json.dumps(identity))}
         path = self.folder / "config.json"
         if not path.exists():
-            with told_in_one_line(f"cannot write {path}"):
+            with os_errors_in_one_line(f"cannot write {path}"):
                 write_json(path, wanted)
             return
         self.require_same(identity)
@@ -221,7 +221,7 @@ class Run:
 
     def _write_provenance(self, sessions: list[dict[str, Any]]) -> None:
         path = self.folder / "provenance.json"
-        with told_in_one_line(f"cannot write {path}"):
+        with os_errors_in_one_line(f"cannot write {path}"):
             write_json(path, sessions)
 
 

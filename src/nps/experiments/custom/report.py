@@ -1,4 +1,4 @@
-"""The report on world models of the user's own episodes: the ranking beside its floor."""
+"""The report on world models of the user's own episodes: the ranking beside its baseline."""
 
 from __future__ import annotations
 

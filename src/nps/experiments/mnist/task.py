@@ -63,7 +63,7 @@ class MnistTask(Task):
 
     @property
     def rules(self) -> int:
-        """How many a model has."""
+        """Number of rules of a model."""
         return self.config.rules + self.config.flip
 
     def _draw_chains(self, name: str) -> Int[Tensor, "E depth"]:
@@ -162,7 +162,7 @@ class MnistTask(Task):
         return metrics
 
     def inputs(self) -> Float[Tensor, "B 64 64"]:
-        """Test images as the model is given them, for what is measured on a part of the set."""
+        """Input images of part of the test set, for measurements that need fewer."""
         return self.chain_pairs(self.digits["test"][:250], self.chains["test"][:250]).before
 
     def compare(self, start: DigitTransformation, model: DigitTransformation) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class MnistTask(Task):
 
     @torch.no_grad()
     def floors(self, split: str) -> dict[str, float]:
-        """What a picture that is all black gets, and the input itself."""
+        """MSE of two baselines: an all-black picture, and the input itself."""
         black, copy, count = 0.0, 0.0, 0
         for before, after, _ in self.batches(split):
             black += after.square().mean((-2, -1)).sum().item()

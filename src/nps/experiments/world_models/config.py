@@ -16,6 +16,8 @@ from nps.rules.check import require_choice, require_int, require_number
 from nps.rules.config import ContextGradient
 
 Statistics = Literal["running", "settled"]
+HORIZONS = (1, 5, 10)
+"""Numbers of steps after which predictions are ranked, as in C-SWM."""
 Selection = Literal["linear", "mlp", "per-slot"]
 Perception = Literal[Extractor, "slot-attention"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
-from nps.experiments.world_models.config import WorldModelConfig
+from nps.experiments.world_models.config import HORIZONS, WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
 from nps.experiments.world_models.model import make_dynamics, make_model
 from nps.metrics.ranking import hits_and_mrr, ranks, report
@@ -28,7 +28,6 @@ from nps.training.task import Batch, Task
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
-HORIZONS = (1, 5, 10)
 IMAGES_AT_ONCE = 1_000
 """In validation and test, which have no gradient but many images."""
 
