@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from nps.training.sitting import Settings
 
 from nps.experiments import load_task
 from nps.experiments.blocks import PRESETS, BlocksTask
@@ -27,7 +28,6 @@ from nps.training import checkpoint, provenance
 from nps.training.config import differences, to_json
 from nps.training.loop import train
 from nps.training.run import Run
-from nps.training.sitting import Settings
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "blocks-best": {},

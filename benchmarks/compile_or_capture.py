@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 
 import torch
+from nps.training.feed import Feed
+from nps.training.update import Update
 
 from nps.capture import Captured
 from nps.experiments.arithmetic import PRESETS, ArithmeticTask
 from nps.training import provenance
-from nps.training.feed import Feed
 from nps.training.stack import Stack
-from nps.training.update import Update
 
 MODES = ("eager", "captured", "compiled", "compiled, captured", "reduce-overhead")
 STEPS = 1000
