@@ -26,7 +26,7 @@ from nps.experiments.blocks import PRESETS, BlocksTask
 from nps.models.world_model import WorldModel
 from nps.training import checkpoint, provenance
 from nps.training.config import differences, to_json
-from nps.training.loop import train
+from nps.training.loop import Settings, train
 from nps.training.run import Run
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ def measure(
             found = checkpoint.newest(run.checkpoints, print)
             assert found is not None
             model = task.make_model(seed)
-            model.load_state_dict(found.tensors["best" if "best" in found.tensors else "model"])
+            model.load_state_dict(found.weights("best"))
             rows.append(validated(task, model.eval(), run))
     return in_one(rows, variant=name, changes=VARIANTS[name], seconds=round(seconds, 1))
 
@@ -78,7 +78,7 @@ def measure_run(folder: str) -> dict[str, Any]:
     run = Run(folder)
     task, model = load_task(folder)
     changes = differences(to_json(PRESETS["blocks-best"].config), run.read()["config"])
-    seconds = sum(sitting["wall_seconds"] for sitting in run.provenance())
+    seconds = sum(session["wall_seconds"] for session in run.provenance())
     row = validated(task, model, run)
     return in_one([row], variant=folder, changes=changes, seconds=round(seconds, 1))
 
