@@ -1,10 +1,10 @@
-"""What `blocks-best` needs: the preset, and what becomes of it without each of its parts.
+"""Ablations of `blocks-best`: the preset, and the preset without each of its parts.
 
     python benchmarks/blocks_best.py runs/search.jsonl
     python benchmarks/blocks_best.py runs/search-cpu.jsonl RUN RUN ...
 
 Five seeds of each variant, trained together, or finished runs instead; measured on the validation
-episodes alone, the test set is not looked at. One JSON line each, a number a seed.
+episodes only, never on the test set. One JSON line each, with a number for each seed.
 docs/notes/pushes.md has the table.
 """
 
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from nps.training.sitting import Settings
 
 from nps.experiments import load_task
 from nps.experiments.blocks import PRESETS, BlocksTask
@@ -48,7 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 SHOWN = ("moves_free", "moves_push", "moves_no_op", "push_moved", "push_context", "h1_10")
 EPISODES = {"validation_episodes": 1_000, "test_episodes": 100}
-"""More of those that judge, and few of those that are not looked at."""
+"""More validation episodes, which are measured, and few test episodes, which are not used."""
 
 
 def measure(
@@ -88,8 +87,8 @@ def validated(task: Any, model: WorldModel, run: Run) -> dict[str, Any]:
     """One seed's best model by validation loss, as `nps eval` would take it."""
     validations = [row["validation"] for row in run.metrics() if "validation" in row]
     judged = min(validations, key=lambda row: row["score"])
-    told = task.pushes(model, "validation")
-    numbers = {**task.moves(model, "validation"), **judged, **told}
+    pushes = task.pushes(model, "validation")
+    numbers = {**task.moves(model, "validation"), **judged, **pushes}
     parameters = sum(p.numel() for p in model.transition.parameters())
     return {key: numbers.get(key) for key in (*SHOWN, "loss")} | {"parameters": parameters}
 
