@@ -130,7 +130,7 @@ def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) ->
         return {}
     folder = run_of(start, saved["seed"]).folder
     if not folder.is_dir():
-        say(f"{run.folder}: not compared with the run it started from, {folder} is gone")
+        say(f"{run.folder}: not compared with the run it started from: {folder} does not exist")
         return {}
     experiment = find_experiment(saved["experiment"])
     return experiment.compare(task, load(folder, device), model)

@@ -106,7 +106,7 @@ class Run:
         return differences(_flat(self.read()), _flat(json.loads(json.dumps(identity))))
 
     def complete(self, identity: dict[str, Any]) -> bool:
-        """Whether the run with this identity is trained to its end; its files tell."""
+        """Whether the run with this identity is trained to its end, judging by its files."""
         if not (self.folder / "config.json").exists() or self.differences(identity):
             return False
         rows = self.metrics()
@@ -216,7 +216,7 @@ class Run:
         self._write_provenance([*self.provenance(), session])
 
     def end_session(self, session: dict[str, Any]) -> None:
-        """Record how the session ended that was begun last."""
+        """Record how the newest session ended."""
         self._write_provenance([*self.provenance()[:-1], session])
 
     def _write_provenance(self, sessions: list[dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.summaries import values
 from nps.experiments.world_models.config import HORIZONS
-from nps.experiments.world_models.report import COLUMNS, METRICS, hidden_table, numbers
+from nps.experiments.world_models.report import COLUMNS, METRICS, hidden_table, ranking_cells
 from nps.inspect import figures
 from nps.inspect.report import Figure, Part, Report, Table
 from nps.worlds.atari_games import GAMES
@@ -99,11 +99,11 @@ def summary_table(games: Games) -> Table:
             rows.append([f"{title}: paper's {model}", *cells.split(", ")])
         for preset, runs in presets.items():
             name = f"{title}: {LABELS.get(preset, preset)}"
-            rows.append([name, *numbers(runs)])
-            rows.append([f"{name}, nothing moves", *numbers(runs, "identity_")])
+            rows.append([name, *ranking_cells(runs)])
+            rows.append([f"{name}, nothing moves", *ranking_cells(runs, "identity_")])
         some = next(iter(presets.values()))[:1]
-        rows.append([f"{title}: {COPY}", *numbers(some, "copy_")])
-        strict = numbers(some, "copy_", "_strict")
+        rows.append([f"{title}: {COPY}", *ranking_cells(some, "copy_")])
+        strict = ranking_cells(some, "copy_", "_strict")
         rows.append([f"{title}: {COPY}, ties are misses", *strict])
     if len(games) > 1:
         rows += mean_rows(games)
@@ -181,9 +181,9 @@ def mean_panel(panels: Sequence[Panel]) -> Panel:
     }
 
 
-def over_steps(runs: list[Result], who: str = "") -> dict[int, Float[ndarray, "S"]]:
-    """H@1 of the seeds in per cent, after each number of steps; `who`: a baseline's prefix."""
-    metrics = {step: f"{who}h1_{step}" for step in HORIZONS}
+def over_steps(runs: list[Result], baseline: str = "") -> dict[int, Float[ndarray, "S"]]:
+    """H@1 of the seeds in per cent, after each number of steps; `baseline`: its prefix, if any."""
+    metrics = {step: f"{baseline}h1_{step}" for step in HORIZONS}
     return {
         step: 100 * np.array(values(runs, metric))
         for step, metric in metrics.items()

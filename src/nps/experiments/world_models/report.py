@@ -23,16 +23,16 @@ def percent(runs: Sequence[Result], metric: str) -> str:
     return mean_sd([100 * value for value in values(runs, metric)])
 
 
-def numbers(runs: Sequence[Result], who: str = "", ties: str = "") -> list[str]:
+def ranking_cells(runs: Sequence[Result], baseline: str = "", ties: str = "") -> list[str]:
     """H@1 and MRR after 1, 5 and 10 steps.
 
     Args:
         runs: one a seed.
-        who: prefix of a baseline's metrics, such as `identity_`; empty for the model's own.
+        baseline: prefix of a baseline's metrics, such as `identity_`; empty for the model's own.
         ties: `_strict` if ties are misses.
     """
     metrics = (metric.replace("_", f"{ties}_") for metric in METRICS)
-    return [percent(runs, f"{who}{metric}") for metric in metrics]
+    return [percent(runs, f"{baseline}{metric}") for metric in metrics]
 
 
 def hidden_table(groups: Mapping[str, Sequence[Result]]) -> Table:

@@ -174,9 +174,9 @@ class WorldModelTask(Task, Generic[C, E]):
         metrics = {"score": loss, "loss": loss}
         for step, name in {1: "1", steps(self.sets[split]): "last"}.items():
             true = measured[f"true_{name}"]
-            for who, predicted in {"": f"rolled_{name}", "identity_": "first"}.items():
+            for baseline, predicted in {"": f"rolled_{name}", "identity_": "first"}.items():
                 hits = hits_and_mrr(ranks(measured[predicted], true).lenient).hits
-                metrics[f"{who}h1_{step}"] = hits
+                metrics[f"{baseline}h1_{step}"] = hits
         return metrics
 
     # -- test ---------------------------------------------------------------------------------
