@@ -33,7 +33,7 @@ Tensors = dict[str, Tensor]
 
 
 class Damaged(UserError):
-    """A checkpoint that is not what was written."""
+    """A checkpoint whose files do not match its manifest."""
 
 
 class Unreadable(UserError):

@@ -28,22 +28,22 @@ class TrainConfig:
     epochs: int = 100
     """Passes over the training set."""
     batch_size: int = 64
-    """Examples a step; an epoch's incomplete last batch is left out, so shapes never change."""
+    """Examples per step; the incomplete last batch of an epoch is left out."""
     learning_rate: float = 1e-4
     """Adam's learning rate."""
     final_learning_rate: float | None = None
-    """Where a cosine schedule ends; none keeps the rate constant."""
+    """Learning rate at the end of a cosine schedule; none keeps it constant."""
     restart_at: float | None = None
-    """Share of the training after which the cosine starts over; none runs it once."""
+    """Fraction of training after which the cosine starts over; none: never."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises linearly from zero."""
     weight_decay: float = 0.0
     """Decoupled weight decay (AdamW)."""
     clip_norm: float | None = None
-    """Clip the gradient's norm to this; none leaves it."""
+    """Clip the norm of the gradient to this; none does not clip."""
     ema_decay: float | None = None
-    """Validate and test an exponential moving average of the weights with this decay; none uses
-    the weights themselves."""
+    """Decay of an exponential moving average of the parameters, which is validated and tested in
+    their place; none uses the parameters themselves."""
     validate_every: int = 5
     """Epochs between validations; the best model is chosen there."""
 

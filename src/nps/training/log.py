@@ -75,7 +75,7 @@ class MetricLog:
             _add_image(self._board, name, data, step)
 
     def sync(self) -> None:
-        """Bring the log to disk, before a checkpoint refers to its length."""
+        """Flush the log to disk, before a checkpoint refers to its length."""
         with os_errors_in_one_line(f"cannot write {self.path}"):
             os.fsync(self._file.fileno())
 

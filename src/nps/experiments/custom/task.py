@@ -46,7 +46,7 @@ class CustomTask(WorldModelTask[Config, Segments]):
 def require_episodes(config: Config) -> None:
     """Refuse a config without episodes, or whose file does not exist."""
     if not config.episodes:
-        raise UserError("episodes: none given; set their file or folder with --data")
+        raise UserError("episodes: got none, expected --data with their file or folder")
     if not Path(config.episodes).exists():
         raise UserError(f"{config.episodes}: no such file or folder; give its new path with --data")
 
