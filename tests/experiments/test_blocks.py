@@ -238,9 +238,9 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
         files = {path.stem for path in (folder / "figures").iterdir()}
         assert files == {"rollouts"} | ({"pushes"} if preset != "shapes-gnn" else set())
     call("eval", str(folder), "--on=unobserved")
-    elsewhere = json.loads((folder / "test-on-unobserved.json").read_text())
-    assert elsewhere["on"] == "unobserved"
-    assert elsewhere["mrr_10"] != tested["mrr_10"]
+    other = json.loads((folder / "test-on-unobserved.json").read_text())
+    assert other["on"] == "unobserved"
+    assert other["mrr_10"] != tested["mrr_10"]
     assert json.loads((folder / "test.json").read_text()) == tested
     with pytest.raises(UserError, match="--on: mode: got 'nowhere', expected one of observed, "):
         evaluate(folder, on="nowhere")
@@ -263,6 +263,24 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
     assert left[of_best] == ([100 * tested["moves_free"]], [100 * tested["h1_10"]])
     assert right[of_best][1] == [100 * tested["h1_episode_strict_10"]]
     assert [len(right["fixed palette: NPS"][axis]) for axis in (0, 1)] == [3, 3]
+
+
+def test_a_run_with_the_old_name_of_a_field_loads_and_is_complete(tmp_path, capsys):
+    """`context_from` was `alone_until`."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+    command = ["train", "blocks-best", f"--out={tmp_path}", "--epochs=1", *flags]
+    cli.main(command)
+    before = load_task(tmp_path)[1].state_dict()
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    saved["config"]["alone_until"] = saved["config"].pop("context_from")
+    path.write_text(json.dumps(saved))
+    task, model = load_task(tmp_path)
+    assert task.config.context_from == PRESETS["blocks-best"].config.context_from > 0
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    capsys.readouterr()
+    cli.main(command)
+    assert "complete" in capsys.readouterr().err
 
 
 def test_losses_over_training_are_those_of_epochs_that_all_seeds_have(tmp_path):
