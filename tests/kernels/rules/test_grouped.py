@@ -1,12 +1,15 @@
 """Both GPU forms of the rules' products equal the action written out, on a GPU or interpreted."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from nps.kernels.rules import grouped
 from nps.kernels.rules.grouped import Grouped, Size
 from nps.kernels.rules.joint import Joint
-from nps.kernels.rules.launch import Layout, Space, ready
+from nps.kernels.rules.launch import Layout, Places, Steps, base, ready
 from tests.interpreter import interpreted
 from tests.kernels.rules.test_stages import NOT_COMPILED, action_stage, written_out
 
@@ -35,12 +38,31 @@ def stream(device):
     return torch.cuda.current_stream().cuda_stream if device == "cuda" else 0
 
 
-def spaces(size, form, device):
-    """Buffers as a stage has them, for the forward and the backward pass."""
+def buffers(size, form, device):
+    """Those of a stage, for both directions: bases, places, and views by name."""
     lead, t, _, i, _, d = size
-    forward = Layout(rule=(*lead, t), x=(*lead, t, i), **form.parts)
-    back = Layout(outer=(*lead, t, d), **form.back_parts)
-    return [Space(x, torch.empty(x.size, device=device)) for x in (forward, back)]
+    names = ("weight_in", "bias_in", "weight_out", "bias_out", "slots", "new")
+    chosen = {"rule": (*lead, t), "target": (*lead, t), "x": (*lead, t, i)}
+    layouts = {
+        "kept": Layout(**chosen, update=(*lead, t, d), **form.kept),
+        "passed": Layout(outer=(*lead, t, d), **form.passed),
+        "gradients": Layout(**form.gradients),
+    }
+    spaces = {name: torch.zeros(x.size, device=device) for name, x in layouts.items()}
+
+    def view(name):
+        buffer = next(x for x in layouts if name in layouts[x].shapes)
+        return layouts[buffer].view(spaces[buffer], name)
+
+    return tuple(spaces.values()), Places(names, **layouts), view
+
+
+def nothing():
+    """In place of the launches around the action."""
+
+
+def run(device, bases, *launches):
+    Steps(*launches)(stream(device), tuple(base(x) for x in bases))
 
 
 def compare_sort(device):
@@ -48,22 +70,21 @@ def compare_sort(device):
         size = Size((s,), t, n, 2, 3, 1)
         form = Grouped(size, tf32=False)
         for rule in choices(s, t, n, device):
-            space, _ = spaces(size, form, device)
-            space.view("rule").copy_(rule)
-            form.sort(stream(device), space)
-            order, ends = space.view("order"), space.view("ends")
-            assert torch.equal(order.long(), rule.sort(stable=True).indices), (s, t, n)
+            spaces, places, view = buffers(size, form, device)
+            view("rule").copy_(rule)
+            run(device, (*spaces[:1] * 6, *spaces), *form.sort(places))
+            assert torch.equal(view("order").long(), rule.sort(stable=True).indices), (s, t, n)
             chosen = torch.nn.functional.one_hot(rule, n)
-            assert torch.equal(ends.long(), chosen.sum(1).cumsum(-1)), (s, t, n)
+            assert torch.equal(view("ends").long(), chosen.sum(1).cumsum(-1)), (s, t, n)
 
 
 def compare_action(device):
-    for kind in (Grouped, Joint):
+    for kind in (partial(Grouped, tf32=False), Joint):
         for s, t, n, i, h, d in SIZES:
             for lead in {(s,), (s,) if s > 1 else ()}:
                 for rule in choices(s, t, n, device):
                     size = Size(lead, t, n, i, h, d)
-                    ours, theirs = both(kind(size, tf32=False), size, rule.view(*lead, t), device)
+                    ours, theirs = both(kind(size), size, rule.view(*lead, t), device)
                     for a, b in zip(ours, theirs, strict=True):
                         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
@@ -76,18 +97,35 @@ def both(form, size, rule, device):
     choice = torch.nn.functional.one_hot(rule, n).float()
     written = [x.requires_grad_(), choice.requires_grad_(), *weights]
     expected = written_out(x, choice, *weights)
-    space, back = spaces(size, form, device)
+    spaces, places, view = buffers(size, form, device)
+    slots = torch.randn(t * size.s, d, device=device)
+    new = slots.clone()
     with torch.no_grad():
-        space.view("rule").copy_(rule)
-        space.view("x").copy_(x)
-        back.view("outer").copy_(g)
-        given = tuple(ready(w) for w in weights)
-        raw, kept = form.forward(stream(device), space, given)
-        raw = space.view("raw") if "raw" in form.parts else raw
-        update = raw + choice @ weights[3]
-        to_x, _, to_weights = form.backward(stream(device), space, back, given, kept)
-        to_x = back.view("to_x") if "to_x" in form.back_parts else to_x
-    ours = update, to_x, back.view("to_rule"), *to_weights
+        view("rule").copy_(rule)
+        target = torch.arange(t * size.s, device=device).view_as(rule)
+        view("target").copy_(torch.where(target % 3 > 0, target, -1))
+        view("x").copy_(x)
+        view("outer").copy_(g)
+        given = *(ready(w) for w in weights), slots, new, *spaces
+        if isinstance(form, Joint):
+            hide, change, expose = (
+                partial(run, device, given, x(places))
+                for x in (form.hide, form.change, form.expose)
+            )
+            own = SimpleNamespace(**dict(zip(places.of, given[:4], strict=False)))
+            form.forward((nothing, hide, change), view, own)
+            to_weights = form.backward((nothing, expose, nothing), view, own)
+        else:
+            launches = form.forward(places), form.backward(places, False), form.add_shares(places)
+            for each in launches:
+                run(device, given, *each)
+            to_weights = [view(name).clone() for name in form.gradients]
+            run(device, given, *form.backward(places, True), *form.add_shares(places))
+            for once, name in zip(to_weights, form.gradients, strict=True):
+                torch.testing.assert_close(2 * once, view(name), rtol=1e-4, atol=1e-4)
+    changed = (target % 3 > 0).view(-1, 1) * expected.detach().view(-1, d)
+    torch.testing.assert_close(new, slots + changed, rtol=1e-4, atol=1e-4)
+    ours = view("update"), view("to_x"), view("to_rule"), *to_weights
     return ours, (expected, *torch.autograd.grad(expected, written, g))
 
 

@@ -440,7 +440,7 @@ def action_stage(s, n, i=6, h=5, d=3, device="cpu", dtype=torch.float64):
     weights = [torch.randn(shape, dtype=dtype, device=device) / h**0.5 for shape in shapes]
     weights = [w.requires_grad_() for w in weights]
     rest = [torch.empty(0)] * 4
-    return Stage(*rest, *weights, rest[0], None, None, 1.0, 0.0, True, 0.0, True), weights
+    return Stage(*rest, *weights, rest[0], None, None, 1.0, 0.0, True, 0.0), weights
 
 
 def written_out(x, choice, weight_in, bias_in, weight_out, bias_out):

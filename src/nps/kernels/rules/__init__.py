@@ -1,21 +1,21 @@
 """The stages of a training call, accelerated: where that applies, and the call.
 
 It serves the paper's rules (linear queries, MLPs with one hidden layer) with any features, masks,
-disabled rules, dropout of scores and temperature, alone or stacked by vmap. Scores and actions are
-computed in float32, under autocast too (there the products may use TF32). Everything else takes
-the layer's own steps, which give the same. A GPU needs Triton, and sizes that its kernels can hold.
+disabled rules, dropout of scores and temperature, alone or stacked by vmap. Autocast changes
+nothing: scores and actions are computed in float32. Everything else takes the layer's own steps,
+which give the same. A GPU needs Triton, and sizes that its kernels can hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from nps.kernels.rules import gpu, parallel, sequential
+from nps.kernels.rules import cpu, gpu
 from nps.kernels.rules.dispatch import only_fired
 from nps.kernels.rules.function import Call, Implementation, apply
 from nps.kernels.rules.inputs import Values
@@ -24,7 +24,6 @@ from nps.rules.allowed import Allowed
 from nps.rules.bind import Bind
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
-from nps.rules.ruleset import RuleSet
 from nps.rules.select import Select
 from nps.rules.sequential import SequentialNPS
 from nps.rules.trace import Trace
@@ -40,7 +39,7 @@ STEPS = frozenset(
     | {"_update", "_act", "_run", "_choices", "_shares", "_features"}
 )
 """Methods that an accelerated call stands in for."""
-ON_CPU: dict[type, Implementation] = {SequentialNPS: sequential, ParallelNPS: parallel}
+ON_CPU: dict[type, Implementation] = {SequentialNPS: cpu.SEQUENTIAL, ParallelNPS: cpu.PARALLEL}
 ON_GPU: dict[type, Implementation] = {SequentialNPS: gpu.SEQUENTIAL, ParallelNPS: gpu.PARALLEL}
 
 
@@ -56,10 +55,13 @@ def _algorithm(kind: type[RuleLayer]) -> type[RuleLayer] | None:
 
 def supported(layer: RuleLayer, slots: Tensor) -> bool:
     """True if the accelerated stages serve this layer and these slots."""
-    if _algorithm(type(layer)) is None:
+    if _algorithm(type(layer)) is None or not STEPS.isdisjoint(layer.__dict__):
         return False
-    rules, select, bind, config = layer.rules, layer.select, layer.bind, layer.config
-    if type(rules) is not MLPRules or type(select) is not Select or type(bind) is not Bind:
+    modules: dict[str, Any] = layer._modules  # the attributes of modules are slow to look up
+    config = layer.config
+    rules, select, bind = modules["rules"], modules["select"], modules["bind"]
+    kinds = type(rules), type(select), type(bind)
+    if kinds != (MLPRules, Select, Bind):
         return False
     if rules.hidden_layers > 1 or layer.context_gradient != "slot" or layer.context_dropout:
         return False
@@ -67,21 +69,18 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
         return False
     if config.query != "linear" or config.context_query not in (None, "linear"):
         return False
-    if not STEPS.isdisjoint(layer.__dict__) or _hooked(rules, select, bind):
+    for module in (rules, select, *select._modules.values(), bind, *bind._modules.values()):
+        if module._forward_hooks or module._forward_pre_hooks:
+            return False  # someone watches modules that the accelerated form does not call
+    embedding, dtype = rules._parameters["embedding"], slots.dtype
+    if dtype not in (torch.float32, torch.float64) or slots.numel() == 0:
         return False
-    if slots.dtype not in (torch.float32, torch.float64) or slots.numel() == 0:
-        return False
-    if rules.weight_in.dtype != slots.dtype or rules.embedding.dtype != slots.dtype:
+    if rules._parameters["weight_in"].dtype != dtype or embedding.dtype != dtype:
         return False
     if slots.is_cuda:
-        return gpu.supported(slots, rules.hidden_dim, len(rules), layer.selection_dim)
+        sizes = rules.hidden_dim, len(embedding), layer.selection_dim, config.key_dim
+        return gpu.supported(slots, *sizes)
     return slots.device.type == "cpu"
-
-
-def _hooked(rules: RuleSet, select: Select, bind: Bind) -> bool:
-    """True if someone watches the modules that the accelerated form does not call."""
-    modules = (rules, select, select.query, select.key, bind, bind.query, bind.key)
-    return any(x._forward_hooks or x._forward_pre_hooks for x in modules)
 
 
 def run(
@@ -100,7 +99,7 @@ def run(
         return _run(layer, slots, features, allowed, uniform, traced)
     traces: list[Trace] = []
     for k in range(layer.stages):
-        noise = uniform[..., k : k + 1, :]
+        noise = uniform[..., k : k + 1, :].contiguous()
         slots, found = _run(layer, slots, features(slots), allowed, noise, traced)
         traces += found
     return slots, traces
@@ -114,50 +113,52 @@ def _run(
     uniform: Tensor,
     traced: bool,
 ) -> tuple[Tensor, list[Trace]]:
-    kind, rules, shape = _algorithm(type(layer)), layer.rules, slots.shape
-    autocast = torch.is_autocast_enabled(slots.device.type)
+    kind, shape = _algorithm(type(layer)), slots.shape
+    modules: dict[str, Any] = layer._modules
     call = Call(
         layer,
         (ON_GPU if slots.is_cuda else ON_CPU)[kind],  # type: ignore[index]
         traced,
-        autocast or torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cuda.matmul.allow_tf32,
         getattr(layer, "null_handicap", 0.0),
     )
-    tensor, select, bind = rules.tensor, layer.select, layer.bind
+    rules, select, bind = modules["rules"], modules["select"], modules["bind"]
+    tensor = rules.tensor
+    null_rule: Any = layer._parameters.get("null_rule")
+    of_null_rule: FourTensors = None, None, None, None
+    if null_rule is not None:
+        key = _weight(layer, "slot_key")
+        of_null_rule = key, tensor("applicability"), null_rule, rules.retired
     values = Values(
         _flat(slots, 2),
         None if features is None else _flat(features, 2),
         tensor("embedding"),
-        select.key.out.weight,
-        select.query.out.weight,
-        bind.query.out.weight,
-        bind.key.out.weight,
+        _weight(select, "key"),
+        _weight(select, "query"),
+        _weight(bind, "query"),
+        _weight(bind, "key"),
         tensor("weight_in"),
         tensor("bias_in"),
         tensor("weight_out"),
         tensor("bias_out"),
-        *_of_null_rule(layer, rules),
-        _flat(uniform, 2),
+        *of_null_rule,
         None if allowed.slots is None else _flat(allowed.slots, 1),
         allowed.rules,
+        _flat(uniform, 2),
         layer.temperature,
         layer.dropout,
     )
-    if autocast:
-        with torch.autocast(slots.device.type, enabled=False):
-            new, *found = apply(call, values)
-    else:
-        new, *found = apply(call, values)
+    new, *found = apply(call, values)
     if len(shape) != 3:
         new, found = new.view(shape), [x.view(*shape[:-2], *x.shape[1:]) for x in found]
     return new, [_trace(*found[k : k + 4]) for k in range(0, len(found), 4)]
 
 
-def _of_null_rule(layer: RuleLayer, rules: RuleSet) -> FourTensors:
-    if not isinstance(layer, ParallelNPS):
-        return None, None, None, None
-    key, applicability = layer.slot_key.out.weight, rules.tensor("applicability")
-    return key, applicability, layer.null_rule, rules.retired
+def _weight(module: Any, projection: str) -> Tensor:
+    """The matrix of a linear projection; a parametrized one is no longer among the parameters."""
+    linear = module._modules[projection]._modules["out"]
+    weight: Tensor | None = linear._parameters.get("weight")
+    return linear.weight if weight is None else weight
 
 
 def _flat(x: Tensor, dims: int) -> Tensor:

@@ -1,23 +1,22 @@
 """The stages of a training call as one autograd function with a gradient of its own.
 
 At the paper's sizes a stage costs its operations, not its arithmetic, and autograd doubles them.
-`sequential.py` and `parallel.py` compute a stage and its gradient on a CPU, `gpu.py` on a GPU, each
-for one model or for S models side by side, so that vmap over models is one call. Second
-derivatives are those of the plain form, the layer's own `stage`.
+`cpu.py` computes the stages and their gradient on a CPU, `gpu.py` on a GPU, each for one model or
+for S models side by side, so that vmap over models is one call. Second derivatives are those of
+the plain form, the layer's own `stage`.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
-from nps.kernels.rules import maps
-from nps.kernels.rules.inputs import GRADIENTS, Gradients, Stage, Values
+from nps.kernels.rules.inputs import GRADIENTS, Values
 from nps.rules.allowed import Allowed
 from nps.rules.layer import RuleLayer
 
@@ -41,19 +40,20 @@ PATHS = {
 
 
 class Implementation(Protocol):
-    """One stage of an algorithm on one kind of device: `sequential`, `parallel`, or in `gpu`."""
+    """All stages of an algorithm on one kind of device: in `cpu` or in `gpu`."""
 
-    @property
-    def forward(self) -> Callable[[Stage], tuple[Any, ...]]:
-        """New slots, then what `backward` and `trace` need."""
+    def forward(self, call: Call, values: Values) -> tuple[list[Tensor], list[Any]]:
+        """The outputs of `apply`, and tensors (or None) that `backward` needs beside the values."""
 
-    @property
-    def backward(self) -> Callable[..., Gradients]:
-        """From the stage, the gradients (of new slots and scores) and the kept to its gradients."""
-
-    @property
-    def trace(self) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """From the stage and the kept to rule scores, context scores, and each slot's choices."""
+    def backward(
+        self,
+        call: Call,
+        grads: Sequence[Tensor | None],
+        values: Values,
+        kept: Sequence[Any],
+        needs_slots: bool,
+    ) -> list[Tensor | None]:
+        """From the gradients of the outputs to those of the first values."""
 
 
 class Call(NamedTuple):
@@ -69,72 +69,13 @@ class Call(NamedTuple):
     stacked: bool = False
     """Whether the values have a leading dimension of models."""
 
-    def stage(self, values: Values, of_values: maps.Maps, k: int, slots: Tensor) -> Stage:
-        """The inputs of stage k."""
-        return Stage(
-            slots,
-            slots if values.features is None else values.features.contiguous(),
-            of_values.rule_map,
-            of_values.bind_map,
-            values.weight_in,
-            values.bias_in,
-            values.weight_out,
-            values.bias_out,
-            values.uniform[..., k, :],
-            values.slot_mask,
-            values.rules,
-            values.temperature,
-            values.dropout,
-            self.layer.self_context,
-            self.null_handicap,
-            tf32=self.tf32,
-        )
-
-    def forward(self, values: Values) -> tuple[list[Tensor], list[tuple[Any, ...]], maps.Maps]:
-        """The outputs, what each stage kept (its slots first), and the maps."""
-        run, of_values = self.implementation, maps.forward(values)
-        traces: list[Tensor] = []
-        slots, kept = values.slots.contiguous(), []
-        for k in range(values.uniform.shape[-2]):
-            stage = self.stage(values, of_values, k, slots)
-            new, *rest = run.forward(stage)
-            kept.append((slots, *rest))
-            if self.traced:
-                traces += run.trace(stage, *rest)
-            slots = new
-        return [slots, *traces], kept, of_values
-
-    def backward(
-        self,
-        grads: Sequence[Tensor | None],
-        values: Values,
-        kept: Sequence[tuple[Any, ...]],
-        of_values: maps.Maps,
-        needs_slots: bool = True,
-    ) -> list[Tensor | None]:
-        """The gradients of the first values."""
-        g = torch.zeros_like(kept[0][0]) if grads[0] is None else grads[0]
-        total: Gradients | None = None
-        for k in reversed(range(len(kept))):
-            on_scores = grads[1 + 4 * k : 3 + 4 * k] if self.traced else (None, None)
-            stage = self.stage(values, of_values, k, kept[k][0])
-            if k == 0 and not needs_slots:
-                stage = stage._replace(needs_slots=False)
-            found = self.implementation.backward(stage, (g, *on_scores), *kept[k][1:])
-            g = found.slots  # type: ignore[assignment]
-            total = found if total is None else total.plus(found)
-        assert total is not None
-        to_maps = maps.backward(values, of_values, total.rule_map, total.bind_map)
-        chosen = [*to_maps[:5], *total[4:], *to_maps[5:]]
-        return [g, total.features, *chosen, *[None] * (GRADIENTS - 2 - len(chosen))]
-
     def reference(self, values: Values) -> tuple[Tensor, ...]:
         """The differentiable outputs from the layer's own steps."""
         module = _Plain(self.layer, self.traced)
         found = values._asdict()
         state = {f"layer.{path}": found[name] for name, path in PATHS.items()}
         state = {path: x for path, x in state.items() if x is not None}
-        given = values.slots, values.features, values.uniform, values.slot_mask, values.rules
+        given = values.slots, values.features, values.uniform, values.slot_mask, values.allowed
         settings = values.temperature, values.dropout
         outputs: tuple[Tensor, ...] = functional_call(module, state, (*given, *settings))
         return outputs
@@ -175,8 +116,18 @@ class _Plain(nn.Module):
 def apply(call: Call, values: Values) -> tuple[Tensor, ...]:
     """New slots; if traced, for each stage rule scores, context scores, rules and contexts."""
     function = CallOfModels if torch._C._are_functorch_transforms_active() else PlainCall
-    outputs: tuple[Tensor, ...] = function.apply(call, *values)
+    with _exact(values.slots):
+        outputs: tuple[Tensor, ...] = function.apply(call, *values)
     return outputs
+
+
+NOTHING = nullcontext()
+
+
+def _exact(like: Tensor) -> AbstractContextManager[None]:
+    """Without autocast, which would reach the products in both directions."""
+    device = "cuda" if like.is_cuda else "cpu"
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else NOTHING
 
 
 def _choices(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -189,12 +140,11 @@ class PlainCall(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: Call, *values: Any) -> tuple[Tensor, ...]:
-        outputs, kept, of_values = call.forward(Values(*values))
-        ctx.call, ctx.sizes = call, [len(each) for each in kept]
+        outputs, kept = call.implementation.forward(call, Values(*values))
         *tensors, temperature, dropout = values
         settings = [x if isinstance(x, Tensor) else None for x in (temperature, dropout)]
-        ctx.settings = temperature, dropout
-        ctx.save_for_backward(*tensors, *settings, *of_values, *itertools.chain(*kept))
+        ctx.call, ctx.settings = call, (temperature, dropout)
+        ctx.save_for_backward(*tensors, *settings, *kept)
         ctx.set_materialize_grads(False)
         if call.traced:
             ctx.mark_non_differentiable(*_choices(outputs))
@@ -202,20 +152,15 @@ class PlainCall(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.is_autocast_enabled("cpu"):  # not so on a GPU, whose backward has its own thread
-            with torch.autocast("cpu", enabled=False):
-                return PlainCall.backward(ctx, *grads)
-        saved = ctx.saved_tensors
+        call, saved = ctx.call, ctx.saved_tensors
         values = Values(*saved[: COUNT - 2], *ctx.settings)
-        if torch.is_grad_enabled():
-            found = CallGradient.apply(ctx.call, len(grads), *grads, *values)
-        else:
-            of_values, start, kept = maps.Maps(*saved[COUNT : COUNT + 4]), COUNT + 4, []
-            for size in ctx.sizes:
-                kept.append(saved[start : start + size])
-                start += size
-            needs_slots = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-            found = ctx.call.backward(grads, values, kept, of_values, needs_slots)
+        with _exact(values.slots):
+            if torch.is_grad_enabled():
+                found = CallGradient.apply(call, len(grads), *grads, *values)
+            else:
+                needs = ctx.needs_input_grad
+                kept, run = saved[COUNT:], call.implementation
+                found = run.backward(call, grads, values, kept, needs[1] or needs[2])
         return None, *found, *[None] * (COUNT - GRADIENTS)
 
 
@@ -226,7 +171,7 @@ class CallOfModels(torch.autograd.Function):
 
     @staticmethod
     def forward(call: Call, *values: Any) -> tuple[Tensor, ...]:
-        return tuple(call.forward(Values(*values))[0])
+        return tuple(call.implementation.forward(call, Values(*values))[0])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -238,7 +183,8 @@ class CallOfModels(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         call, values = _saved(ctx)
-        found = CallGradient.apply(call, len(grads), *grads, *values)
+        with _exact(values[0]):
+            found = CallGradient.apply(call, len(grads), *grads, *values)
         return None, *found, *[None] * (COUNT - GRADIENTS)
 
     @staticmethod
@@ -255,8 +201,9 @@ class CallGradient(torch.autograd.Function):
     def forward(call: Call, count: int, *inputs: Any) -> tuple[Tensor | None, ...]:
         values = Values(*inputs[count:])
         with torch.no_grad():
-            _, kept, of_values = call.forward(values)
-            return tuple(call.backward(inputs[:count], values, kept, of_values))
+            _, kept = call.implementation.forward(call, values)
+            grads = inputs[:count]
+            return tuple(call.implementation.backward(call, grads, values, kept, True))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from nps.kernels.rules.launch import LARGEST_TILE, Launch, Layout, Space, address, parts, power
+from nps.kernels.rules.launch import LARGEST_TILE, Launch, Layout, Places, parts, power
 
 GROUPED_FROM = 1024
 """Rows from which on sorting pays."""
 MOST_RULES = 512
 SORTED = 128
 """Rows that a program sorts."""
-SHARE = 64
+SHARE = 128
 """Rows of a rule, if all were chosen equally often, that are worth a sum of their own."""
 MOST_SUMS = 1024
+ADDED = 1024
+"""Sums that a program adds up."""
 
 
 class Size(NamedTuple):
@@ -38,6 +37,13 @@ class Size(NamedTuple):
     @property
     def s(self) -> int:
         return self.lead[0] if self.lead else 1
+
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """The gradients of the four weights, one after the other."""
+        lead, _, n, i, h, d = self
+        shapes = {"weight_in": (n, i, h), "bias_in": (n, h), "weight_out": (n, h, d)}
+        shapes["bias_out"] = (n, d)
+        return {f"to_{name}": (*lead, *shape) for name, shape in shapes.items()}
 
 
 class Tile(NamedTuple):
@@ -56,8 +62,12 @@ class Tile(NamedTuple):
         sizes = {"ROWS": self.rows, "COLUMNS": self.columns, "STEP": self.step}
         return {**sizes, "PRECISION": precision}
 
-    def options(self) -> dict[str, int]:
+    def options(self) -> dict[str, Any]:
         return {"num_warps": self.warps, "num_stages": self.stages}
+
+    def tiles(self, p: int, q: int) -> int:
+        """How many a matrix has."""
+        return parts(p, self.rows) * parts(q, self.columns)
 
 
 # The best of eight each on an H200, at 1,024 and at 5,120 rows.
@@ -71,105 +81,89 @@ def serves(size: Size) -> bool:
 
 
 class Grouped:
-    """The launches at one size, and the parts of a buffer that they use."""
+    """The launches at one size, and the parts of buffers that they use."""
 
     def __init__(self, size: Size, tf32: bool) -> None:
-        lead, t, n, i, h, d = size
-        s, self.size = size.s, size
-        rules = power(n, least=16)
-        rows = min(SORTED, LARGEST_TILE // rules)
-        sorting = {"NP": rules, "ROWS": rows}
-        grid = (parts(t, rows), s)
-        self.parts = {
+        lead, t, n, i, h, _d = size
+        self.size, self.tf32 = size, tf32
+        self.rules = power(n, least=16)
+        self.rows = min(SORTED, LARGEST_TILE // self.rules)
+        self.shares = max(1, min(parts(t, SHARE * n), MOST_SUMS // (size.s * n)))
+        self.gradients = size.weights()
+        self.sums = Layout(**self.gradients)
+        self.kept = {
             "order": (*lead, t),
             "ends": (*lead, n),
-            "counts": (s, parts(t, rows), n),
+            "counts": (size.s, parts(t, self.rows), n),
             "hidden": (*lead, t, h),
-            "raw": (*lead, t, d),
         }
-        self.back_parts = {"passed": (*lead, t, h), "to_x": (*lead, t, i), "to_rule": (*lead, t, n)}
-        self.count = Launch("count_rules", grid, (t, n), sorting)
-        self.order = Launch("order_rows", grid, (t, n), sorting)
-        blocks = min(t, (t + n * (PRODUCT.rows - 1)) // PRODUCT.rows)
+        self.passed = {"passed": (*lead, t, h), "to_x": (*lead, t, i), "to_rule": (*lead, t, n)}
+        if self.shares > 1:
+            self.passed["weight_sums"] = (self.shares, self.sums.size)
 
-        def multiply(k: int, c: int, strides: tuple[int, int], **kinds: bool) -> Launch:
-            names = {"RELU": False, "GATED": False, **kinds, "NP": rules}
-            constants = {**names, **PRODUCT.constants(tf32)}
-            columns = (blocks, parts(c, PRODUCT.columns), s)
-            numbers = (t, n, k, c, *strides)
-            return Launch("multiply_by_rule", columns, numbers, constants, **PRODUCT.options())
-
-        self.to_hidden = multiply(i, h, (h, 1), RELU=True)
-        self.to_output = multiply(h, d, (d, 1))
-        self.back_to_hidden = multiply(d, h, (1, d), GATED=True)
-        self.back_to_x = multiply(h, i, (1, h))
-        self.choice = Launch(
-            "choice_gradient",
-            (parts(t, CHOICE.rows), n, s),
-            (t, n, i, h, d),
-            CHOICE.constants(tf32),
-            **CHOICE.options(),
-        )
-        self.shares = max(1, min(parts(t, SHARE * n), MOST_SUMS // (s * n)))
-        self.sums = Layout(
-            weight_in=(n, i, h), bias_in=(n, h), weight_out=(n, h, d), bias_out=(n, d)
-        )
-
-        def add_up(p: int, q: int) -> Launch:
-            tiles = parts(p, SUM.rows) * parts(q, SUM.columns)
-            numbers = (t, n, p, q, self.sums.size)
-            constants, options = SUM.constants(tf32), SUM.options()
-            return Launch("sum_by_rule", (s * n, self.shares, tiles), numbers, constants, **options)
-
-        self.sum_in, self.sum_out = add_up(i, h), add_up(h, d)
-
-    def sort(self, stream: int, space: Space) -> None:
+    def sort(self, places: Places) -> list[Launch]:
         """The rows of each model ordered by rule, and where in this order each rule ends."""
-        rule, counts = space["rule"], space["counts"]
-        self.count(stream, rule, counts)
-        self.order(stream, rule, counts, space["order"], space["ends"])
+        grid = parts(self.size.t, self.rows), self.size.s
+        numbers, constants = (self.size.t, self.size.n), {"NP": self.rules, "ROWS": self.rows}
+        return [Launch(places, x, grid, numbers, constants) for x in ("count_rules", "order_rows")]
 
-    def forward(
-        self, stream: int, space: Space, weights: tuple[Tensor, ...]
-    ) -> tuple[Any, tuple[Tensor, ...]]:
-        """The chosen rules' outputs without their bias; tensors to keep beside the buffer."""
-        weight_in, bias_in, weight_out, _ = (address(w) for w in weights)
-        x, hidden, raw = space["x"], space["hidden"], space["raw"]
-        order, ends = space["order"], space["ends"]
-        self.sort(stream, space)
-        self.to_hidden(stream, x, weight_in, bias_in, x, hidden, order, ends)
-        self.to_output(stream, hidden, weight_out, hidden, hidden, raw, order, ends)
-        return raw, ()
+    def _multiply(
+        self, places: Places, a: str, weight: str, out: str, strides: tuple[int, int], **also: str
+    ) -> Launch:
+        """Each row of `a` times its rule's matrix. `also`: bias, relu, gate, or new slots."""
+        _, t, n, i, h, d = self.size
+        widths = {"x": i, "hidden": h, "update": d, "outer": d, "passed": h, "to_x": i}
+        kinds = {x.upper(): x in also for x in ("biased", "relu", "gated", "changes")}
+        constants = {**kinds, "NP": self.rules, **PRODUCT.constants(self.tf32)}
+        blocks = min(t, (t + n * (PRODUCT.rows - 1)) // PRODUCT.rows)
+        grid = blocks, parts(widths[out], PRODUCT.columns), self.size.s
+        given = {"a": a, "weight": weight, "out": out}
+        given |= {"bias": also.get("biased", a), "gate": also.get("gated", a)}
+        given["new"] = also.get("changes", a)
+        numbers = t, n, widths[a], widths[out], *strides
+        options = PRODUCT.options()
+        return Launch(places, "multiply_by_rule", grid, numbers, constants, given, **options)
 
-    def backward(
-        self,
-        stream: int,
-        space: Space,
-        back: Space,
-        weights: tuple[Tensor, ...],
-        kept: tuple[Tensor, ...],
-    ) -> tuple[Any, Any, list[Tensor]]:
+    def forward(self, places: Places) -> list[Launch]:
+        """Updates of the rows, and the changed slots."""
+        h, d = self.size.h, self.size.d
+        return [
+            *self.sort(places),
+            self._multiply(
+                places, "x", "weight_in", "hidden", (h, 1), biased="bias_in", relu="yes"
+            ),
+            self._multiply(
+                places, "hidden", "weight_out", "update", (d, 1), biased="bias_out", changes="new"
+            ),
+        ]
+
+    def backward(self, places: Places, later: bool) -> list[Launch]:
         """To x, to the choice of every rule (T, N), and to the four weights."""
-        weight_in, bias_in, weight_out, bias_out = (address(w) for w in weights)
-        x, hidden, order, ends = space["x"], space["hidden"], space["order"], space["ends"]
-        g, passed, to_x, to_rule = back["outer"], back["passed"], back["to_x"], back["to_rule"]
-        self.choice(stream, x, g, weight_in, bias_in, weight_out, bias_out, to_rule)
-        self.back_to_hidden(stream, g, weight_out, g, hidden, passed, order, ends)
-        self.back_to_x(stream, passed, weight_in, passed, passed, to_x, order, ends)
+        _, t, n, i, h, d = self.size
+        grid = parts(t, CHOICE.rows), n, self.size.s
+        constants, options = CHOICE.constants(self.tf32), CHOICE.options()
+        choice = Launch(places, "choice_gradient", grid, (t, n, i, h, d), constants, **options)
+        tiles = SUM.tiles(i, h) + SUM.tiles(h, d)
+        grid = self.size.s * n, self.shares, tiles
+        numbers = t, n, i, h, d, self.sums.size, int(later)
+        constants, options = SUM.constants(self.tf32), SUM.options()
+        within = self._among_shares(places) if self.shares > 1 else places
+        return [
+            choice,
+            self._multiply(places, "outer", "weight_out", "passed", (1, d), gated="hidden"),
+            self._multiply(places, "passed", "weight_in", "to_x", (1, h)),
+            Launch(within, "sum_by_rule", grid, numbers, constants, **options),
+        ]
 
-        lead, shares = self.size.lead, self.shares
-        total = torch.empty(*lead, shares, self.sums.size, device=weights[0].device)
-        sums = Space(self.sums, total)
-        self.sum_in(stream, x, passed, _at(sums, "weight_in"), _at(sums, "bias_in"), order, ends)
-        self.sum_out(stream, hidden, g, _at(sums, "weight_out"), _at(sums, "bias_out"), order, ends)
-        total = total.squeeze(-2) if shares == 1 else total.sum(-2)
-        found = []
-        for name, shape in self.sums.shapes.items():
-            start, count = self.sums.starts[name], torch.Size(shape).numel()
-            found.append(total[..., start : start + count].view(*lead, *shape))
-        return to_x, to_rule, found
+    def add_shares(self, places: Places) -> list[Launch]:
+        if self.shares == 1:
+            return []
+        grid, numbers = (parts(self.sums.size, ADDED),), (self.sums.size, self.shares)
+        return [Launch(places, "add_shares", grid, numbers, {"BLOCK": ADDED})]
 
-
-def _at(sums: Space, name: str) -> Any:
-    """The part of the first share; the kernel steps from one share to the next."""
-    return sums[name] if sums.base else sums.buffer.flatten()[sums.layout.starts[name] :]
+    def _among_shares(self, places: Places) -> Places:
+        """The weights' gradients lie in the first share; the kernel steps to the others."""
+        within, (i, first) = Places(()), places.of["weight_sums"]
+        shifted = {name: (i, first + start) for name, start in self.sums.starts.items()}
+        within.of = {**places.of, **shifted}
+        return within

@@ -37,10 +37,10 @@ class Values(NamedTuple):
     applicability: Float[Tensor, "*S N rule key"] | None
     null_rule: Float[Tensor, "*S key"] | None
     retired: Float[Tensor, "*S key"] | None
-    uniform: Float[Tensor, "*S B K U"]
     slot_mask: Bool[Tensor, "*S B M"] | None
-    rules: Bool[Tensor, "*S N"] | None
+    allowed: Bool[Tensor, "*S N"] | None
     """Rules that may fire; None: all."""
+    uniform: Float[Tensor, "*S B K U"]
     temperature: float | Float[Tensor, "*S"]
     dropout: float | Float[Tensor, "*S"]
 
@@ -72,8 +72,6 @@ class Stage(NamedTuple):
     null_handicap: float
     needs_slots: bool = True
     """Whether the gradient to slots or features is needed."""
-    tf32: bool = False
-    """Whether products on a GPU may round to TF32."""
 
     @property
     def shared(self) -> bool:
@@ -113,8 +111,10 @@ Grads = tuple[Tensor, Tensor | None, Tensor | None]
 """Gradients to the new slots, the rule scores and the context scores."""
 
 
-def product(a: Float[Tensor, "*S P Q"], b: Float[Tensor, "*S Q R"]) -> Float[Tensor, "*S P R"]:
-    return torch.mm(a, b) if a.dim() == 2 else torch.bmm(a, b)
+def product(
+    a: Float[Tensor, "*S P Q"], b: Float[Tensor, "*S Q R"], out: Tensor | None = None
+) -> Float[Tensor, "*S P R"]:
+    return torch.mm(a, b, out=out) if a.dim() == 2 else torch.bmm(a, b, out=out)
 
 
 def add_product(

@@ -5,63 +5,86 @@ The products are torch's, with kernels in place of the operations between them.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from nps.kernels.rules.grouped import Size
-from nps.kernels.rules.inputs import add_product, product
-from nps.kernels.rules.launch import Launch, Space, address, parts, power
+from nps.kernels.rules.inputs import Values, product
+from nps.kernels.rules.launch import Launch, Places, parts, power
+
+MOVED = 16
+"""Rows that a program moves."""
+Action = Callable[[], None]
+View = Callable[[str], Tensor]
+"""A part of the stage's buffers by name."""
 
 
 class Joint:
-    """The launches at one size; parts of a buffer are those of `Grouped`."""
+    """The launches at one size, and the parts of buffers that they use, as in `Grouped`."""
 
-    def __init__(self, size: Size, tf32: bool) -> None:
-        lead, t, n, _, h, d = size
-        s, self.size = size.s, size
-        self.parts: dict[str, tuple[int, ...]] = {}
-        self.back_parts = {"to_rule": (*lead, t, n)}
-        rows = 16 if s * t <= 4096 else 32  # few enough to keep all processors busy
-        grid, sizes = (parts(s * t, rows), n), {"H": h, "HP": power(h), "ROWS": rows}
-        self.hide = Launch("hide", grid, (s * t, n), sizes)
-        self.blocks = parts(t, rows)
-        sizes = {"H": h, "D": d, "HP": power(h), "DP": power(d), "ROWS": rows}
-        self.expose = Launch("expose", (s * self.blocks, n), (t, self.blocks, n), sizes)
+    def __init__(self, size: Size) -> None:
+        lead, t, n, i, h, d = size
+        self.size = size
+        self.rows = 16 if size.s * t <= 4096 else 32  # few enough to keep all processors busy
+        self.blocks = parts(t, self.rows)
+        self.kept = {
+            "side_by_side": (*lead, i, n * h),
+            "before": (*lead, t, n * h),
+            "chosen_layer": (*lead, t, n * h),
+            "raw": (*lead, t, d),
+        }
+        self.passed = {
+            "passed": (*lead, t, n * h),
+            "to_x": (*lead, t, i),
+            "to_rule": (*lead, t, n),
+            "bias_sums": (*lead, self.blocks, n, h + d),
+        }
+        self.gradients: dict[str, tuple[int, ...]] = {}
 
-    def forward(
-        self, stream: int, space: Space, weights: tuple[Tensor, ...]
-    ) -> tuple[Any, tuple[Tensor, ...]]:
-        """The chosen rules' outputs without their bias; tensors to keep beside the buffer."""
-        weight_in, bias_in, weight_out, _ = weights
+    def hide(self, places: Places) -> Launch:
+        _, t, n, _, h, _ = self.size
+        grid = parts(self.size.s * t, self.rows), n
+        sizes = {"H": h, "HP": power(h), "ROWS": self.rows}
+        return Launch(places, "hide", grid, (self.size.s * t, n), sizes)
+
+    def change(self, places: Places) -> Launch:
+        rows, d = self.size.s * self.size.t, self.size.d
+        constants = {"D": d, "DP": power(d), "ROWS": MOVED}
+        numbers = rows, self.size.t, self.size.n
+        return Launch(places, "change_targets", (parts(rows, MOVED),), numbers, constants)
+
+    def expose(self, places: Places) -> Launch:
+        _, t, n, _, h, d = self.size
+        sizes = {"H": h, "D": d, "HP": power(h), "DP": power(d), "ROWS": self.rows}
+        grid = self.size.s * self.blocks, n
+        return Launch(places, "expose", grid, (t, self.blocks, n), sizes)
+
+    def forward(self, launch: Sequence[Action], view: View, values: Values) -> None:
+        """Between launches that choose, `hide` and `change`, the products."""
+        lead, t, n, i, h, d = self.size
+        choose, hide, change = launch
+        choose()
+        side_by_side, bias = view("side_by_side"), values.bias_in.reshape(*lead, 1, n * h)
+        side_by_side.view(*lead, i, n, h).copy_(values.weight_in.transpose(-3, -2))
+        add = torch.baddbmm if lead else torch.addmm
+        add(bias.expand(*lead, t, n * h), view("x"), side_by_side, out=view("before"))
+        hide()
+        product(view("chosen_layer"), values.weight_out.view(*lead, n * h, d), out=view("raw"))
+        change()
+
+    def backward(self, launch: Sequence[Action], view: View, values: Values) -> list[Tensor]:
+        """To the four weights. The launches take, `expose`, and use what is in the buffers."""
         lead, _, n, i, h, d = self.size
-        side_by_side = weight_in.transpose(-3, -2).reshape(*lead, i, n * h)
-        before = add_product(bias_in.reshape(*lead, 1, n * h), space.view("x"), side_by_side)
-        chosen = torch.empty_like(before)
-        self.hide(stream, address(before), space["rule"], address(chosen))
-        raw = product(chosen, weight_out.reshape(*lead, n * h, d))
-        return raw, (before, chosen, side_by_side)
-
-    def backward(
-        self,
-        stream: int,
-        space: Space,
-        back: Space,
-        weights: tuple[Tensor, ...],
-        kept: tuple[Tensor, ...],
-    ) -> tuple[Any, Any, list[Tensor]]:
-        """To x, to the choice of every rule (T, N), and to the four weights."""
-        before, chosen, side_by_side = kept
-        _, _, weight_out, bias_out = weights
-        lead, _, n, i, h, d = self.size
-        g, x, to_rule = back.view("outer"), space.view("x"), back["to_rule"]
-        passed = product(g, weight_out.reshape(*lead, n * h, d).mT)
-        sums = torch.empty(*lead, self.blocks, n, h + d, device=g.device)
-        given = address(passed), address(before), space["rule"], back["outer"]
-        self.expose(stream, *given, address(bias_out), to_rule, address(sums))
-        to_bias_in, to_bias_out = sums.sum(-3).split([h, d], -1)
+        take, expose, choose = launch
+        take()
+        g, x, passed = view("outer"), view("x"), view("passed")
+        product(g, values.weight_out.view(*lead, n * h, d).mT, out=passed)
+        expose()
+        product(passed, view("side_by_side").mT, out=view("to_x"))
+        to_bias_in, to_bias_out = view("bias_sums").sum(-3).split([h, d], -1)
         to_weight_in = product(x.mT, passed).view(*lead, i, n, h).transpose(-3, -2)
-        to_weight_out = product(chosen.mT, g).view(*lead, n, h, d)
-        found = [to_weight_in, to_bias_in, to_weight_out, to_bias_out]
-        return product(passed, side_by_side.mT), to_rule, found
+        to_weight_out = product(view("chosen_layer").mT, g).view(*lead, n, h, d)
+        choose()
+        return [to_weight_in, to_bias_in, to_weight_out, to_bias_out]

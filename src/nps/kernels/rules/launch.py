@@ -2,9 +2,9 @@
 
 Triton's own launch inspects every argument each time: tens of microseconds, more than the kernels
 themselves take at the paper's sizes. Here a kernel is compiled once for fixed sizes, and then
-launched with addresses: all intermediate results of a stage are parts of one buffer, so that most
-addresses are sums. Pointers are promised to be multiples of 16 bytes (see `ready`), except those
-that a kernel lists as `do_not_specialize`.
+launched with addresses. Its arguments are found by name: each is a tensor of the call or a part of
+one of its buffers, at a distance known beforehand. Pointers are promised to be multiples of 16
+bytes (see `ready`), except those that a kernel lists as `do_not_specialize`.
 
 With other versions of Triton than those whose launcher is known, and in its interpreter, kernels
 are launched the ordinary way, with tensors in place of addresses.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FILES = ("triton_shared", "triton_sequential", "triton_parallel", "triton_grouped")
+FILES = ("shared", "sequential", "parallel", "grouped", "maps")
 KNOWN = ((3, 4), (3, 6))
 """First and last version of Triton whose compiled kernels take the arguments passed below."""
 LARGEST_TILE = 8192
@@ -45,24 +46,25 @@ def installed() -> bool:
     return find_spec("triton") is not None
 
 
-def _direct() -> bool:
-    """Whether compiled kernels are launched with addresses."""
+def _version() -> tuple[int, ...]:
+    """Of a Triton that compiles; (0, 0) for none."""
     if os.environ.get("TRITON_INTERPRET") == "1":
-        return False
+        return 0, 0
     try:
-        found = tuple(int(x) for x in re.findall(r"\d+", version("triton"))[:2])
+        return tuple(int(x) for x in re.findall(r"\d+", version("triton"))[:2])
     except PackageNotFoundError:
-        return False
-    return KNOWN[0] <= found <= KNOWN[1]
+        return 0, 0
 
 
-DIRECT = _direct()
+VERSION = _version()
+DIRECT = KNOWN[0] <= VERSION <= KNOWN[1]
+"""Whether compiled kernels are launched with addresses."""
 
 
 @cache
 def kernel(name: str) -> Any:
     """Triton comes with torch's CUDA builds only: its files are imported at first use."""
-    files = (import_module(f"nps.kernels.rules.{file}") for file in FILES)
+    files = (import_module(f"nps.kernels.rules.triton_{file}") for file in FILES)
     return next(getattr(file, name) for file in files if hasattr(file, name))
 
 
@@ -75,87 +77,133 @@ def parts(whole: int, part: int) -> int:
     return -(-whole // part)
 
 
+class Layout:
+    """Where the named parts of a buffer of 4-byte numbers start."""
+
+    def __init__(self, **shapes: tuple[int, ...]) -> None:
+        self.shapes, self.starts, self.size = shapes, {}, 0
+        self.templates: dict[str, Tensor] = {}  # of the parts, and of the gaps between them
+        for name, shape in shapes.items():
+            self.starts[name] = self.size
+            self.templates[name] = torch.empty(shape, device="meta")
+            gap = -math.prod(shape) % ALIGNMENT
+            if gap:
+                self.templates[f"behind {name}"] = torch.empty(gap, device="meta")
+            self.size += math.prod(shape) + gap
+
+    def empty(self, like: Tensor, times: int = 1) -> Tensor:
+        return torch.empty(times * self.size, dtype=torch.float32, device=like.device)
+
+    def view(self, buffer: Tensor, name: str) -> Tensor:
+        start, shape = self.starts[name], self.shapes[name]
+        buffer = buffer.view(KINDS.get(name, torch.float32))
+        return buffer[start : start + math.prod(shape)].view(shape)
+
+    def views(self, buffer: Tensor) -> list[Tensor]:
+        """All parts: one call takes a fraction of the time of a slice and a view each."""
+        every = torch._C._nn.unflatten_dense_tensors(buffer, [*self.templates.values()])
+        return [x for name, x in zip(self.templates, every, strict=True) if name in self.shapes]
+
+
+class Places:
+    """Where launches find their arguments among the bases: tensors, numbers, and buffers."""
+
+    def __init__(self, names: Sequence[str], **buffers: Layout) -> None:
+        self.of = {name: (i, 0) for i, name in enumerate(names)}
+        for i, layout in enumerate(buffers.values(), len(names)):
+            self.of |= {part: (i, start) for part, start in layout.starts.items()}
+
+
 class Launch:
-    """A kernel at fixed sizes. Called with a stream and its leading arguments.
+    """A kernel at fixed sizes.
 
     Args:
+        places: of its leading arguments.
         name: of the kernel.
         grid: how many programs.
-        numbers: the arguments behind those of the call, up to the constants.
+        numbers: the arguments behind those that have places, up to the constants.
         constants: its compile-time constants, in the order of its signature.
+        given: for arguments whose place has another name, that name.
         options: of the compiler, such as num_warps.
     """
 
     def __init__(
         self,
+        places: Places,
         name: str,
         grid: tuple[int, ...],
         numbers: tuple[float, ...],
         constants: dict[str, Any],
+        given: dict[str, str] | None = None,
         **options: Any,
     ) -> None:
         self.name, self.numbers = name, numbers
         self.constants, self.options = constants, options
         self.grid = (*grid, 1, 1)[:3]
-        self.rest = (*numbers, *constants.values())
-        self.compiled: Any = None
+        names = kernel(name).arg_names
+        self.arguments = names[: len(names) - len(numbers) - len(constants)]
+        self.places = [places.of[(given or {}).get(x, x)] for x in self.arguments]
+        self.settings: tuple[Any, ...] = ()
+        self.run: Any = None
 
-    def __call__(self, stream: int, *arguments: Any) -> None:
-        if not DIRECT:
-            given = {**self.constants, **self.options}
-            kernel(self.name)[self.grid](*arguments, *self.numbers, **given)
-            return
-        if self.compiled is None:
-            self._compile(arguments)
-        self.run(
-            *self.grid, stream, self.function, self.packed, None, None, None, *arguments, *self.rest
-        )
+    def prepare(self, stream: int, bases: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """The function that launches it, and all arguments of that function."""
+        if self.run is None:
+            self._compile(bases)
+        found = (bases[i] + 4 * start for i, start in self.places)
+        last = *self.numbers, *self.constants.values()
+        return self.run, (*self.grid, stream, *self.settings, *found, *last)
 
-    def _compile(self, arguments: tuple[Any, ...]) -> None:
-        function = kernel(self.name)
-        names = function.arg_names[: len(arguments)]
+    def _compile(self, bases: tuple[Any, ...]) -> None:
         kinds = [
-            argument if isinstance(argument, float) else KINDS.get(name, torch.float32)
-            for name, argument in zip(names, arguments, strict=True)
+            bases[i] if isinstance(bases[i], float) else KINDS.get(name, torch.float32)
+            for name, (i, _) in zip(self.arguments, self.places, strict=True)
         ]
         given = {**self.constants, **self.options}
-        compiled = function.warmup(*kinds, *self.numbers, grid=self.grid, **given)
+        compiled = kernel(self.name).warmup(*kinds, *self.numbers, grid=self.grid, **given)
         compiled = compiled.result() if hasattr(compiled, "result") else compiled
-        self.run = compiled.run  # loads it onto the current device
-        self.function, self.packed = compiled.function, compiled.packed_metadata
-        self.compiled = compiled
+        run = compiled.run  # loads it onto the current device
+        settings: tuple[Any, ...] = compiled.packed_metadata, None, None, None
+        if VERSION == (3, 6) and not (run.global_scratch_size or run.profile_scratch_size):
+            # Past the wrapper that would allocate scratch memory.
+            settings = run.launch_cooperative_grid, run.launch_pdl, None, None, *settings
+            run = run.launch
+        self.settings = compiled.function, *settings
+        self.run = run
+
+    def ordinary(self, bases: tuple[Any, ...]) -> None:
+        """Launch it with tensors, the way of Triton itself."""
+        arguments = []
+        for name, (i, start) in zip(self.arguments, self.places, strict=True):
+            x = bases[i]
+            if isinstance(x, Tensor) and x.dtype != torch.bool:
+                x = x.view(-1)[start:].view(KINDS.get(name, torch.float32))
+            arguments.append(x)
+        given = {**self.constants, **self.options}
+        kernel(self.name)[self.grid](*arguments, *self.numbers, **given)
 
 
-class Layout:
-    """Where the named parts of a buffer start."""
+class Steps:
+    """Launches one after the other, on bases whose arguments stand in the places' order.
 
-    def __init__(self, **shapes: tuple[int, ...]) -> None:
-        self.shapes, self.starts, self.size = shapes, {}, 0
-        for name, shape in shapes.items():
-            self.starts[name] = self.size
-            self.size += parts(math.prod(shape), ALIGNMENT) * ALIGNMENT
-        self.bytes = {name: 4 * start for name, start in self.starts.items()}
+    Training calls find most tensors at the same addresses again: then so are all arguments.
+    """
 
+    def __init__(self, *launches: Launch) -> None:
+        self.launches = launches
+        self.prepared: tuple[Any, list[tuple[Any, tuple[Any, ...]]]] = None, []
 
-class Space:
-    """A buffer of float32 or int32 numbers, and its parts."""
-
-    def __init__(self, layout: Layout, buffer: Tensor) -> None:
-        self.layout, self.buffer = layout, buffer
-        self.base = buffer.data_ptr() if DIRECT else 0
-
-    @classmethod
-    def empty(cls, layout: Layout, like: Tensor) -> Space:
-        return cls(layout, torch.empty(layout.size, dtype=torch.float32, device=like.device))
-
-    def __getitem__(self, name: str) -> Any:
-        """What a launch takes: the address of a part, or the part."""
-        return self.base + self.layout.bytes[name] if self.base else self.view(name)
-
-    def view(self, name: str) -> Tensor:
-        start, shape = self.layout.starts[name], self.layout.shapes[name]
-        buffer = self.buffer.view(KINDS.get(name, torch.float32))
-        return buffer[start : start + math.prod(shape)].view(shape)
+    def __call__(self, stream: int, bases: tuple[Any, ...]) -> None:
+        if not DIRECT:
+            for launch in self.launches:
+                launch.ordinary(bases)
+            return
+        known, calls = self.prepared
+        if known != (stream, bases):
+            calls = [launch.prepare(stream, bases) for launch in self.launches]
+            self.prepared = (stream, bases), calls
+        for run, arguments in calls:
+            run(*arguments)
 
 
 def ready(x: Tensor) -> Tensor:
@@ -165,6 +213,11 @@ def ready(x: Tensor) -> Tensor:
     return x.contiguous()
 
 
-def address(x: Any) -> Any:
-    """What a launch takes for a tensor, or for a number."""
-    return x.data_ptr() if isinstance(x, Tensor) and DIRECT else x
+def base(x: Any) -> Any:
+    """What a place is counted from: the address of a tensor; a number stays what it is."""
+    return x.data_ptr() if DIRECT and isinstance(x, Tensor) else x
+
+
+def further(x: Any, elements: int) -> Any:
+    """A base so many elements on."""
+    return x + 4 * elements if DIRECT else x.view(-1)[elements:]

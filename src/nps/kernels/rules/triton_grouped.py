@@ -79,11 +79,15 @@ def multiply(
 
 @triton.jit(do_not_specialize=["T", "N"])
 def multiply_by_rule(
-    a, weight, bias, gate, out, order, ends, T, N, K, C, to_k, to_c,
-    RELU: tl.constexpr, GATED: tl.constexpr, NP: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+    a, weight, bias, gate, out, order, ends, slots, target, new, T, N, K, C, to_k, to_c,
+    BIASED: tl.constexpr, RELU: tl.constexpr, GATED: tl.constexpr, CHANGES: tl.constexpr,
+    NP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Each row times the matrix of its rule; then bias and ReLU, or what such a ReLU lets back."""
+    """Each row times the matrix of its rule.
+
+    Then bias and ReLU, or what such a ReLU lets back, or the change of the target slots.
+    """
     model = tl.program_id(2)
     rule, rows, here = rows_of(tl.program_id(0), model, order, ends, T, N, NP, ROWS)
     if rule >= N:
@@ -93,55 +97,117 @@ def multiply_by_rule(
     inside = here & (cs < C)
     matrix = weight + owner.to(tl.int64) * K * C
     total = multiply(a, rows, here, matrix, cs, K, C, to_k, to_c, COLUMNS, STEP, PRECISION)
+    if BIASED:
+        total += tl.load(bias + owner * C + cs, mask=cs < C, other=0.0)
     if RELU:
-        total = tl.maximum(total + tl.load(bias + owner * C + cs, mask=cs < C, other=0.0), 0.0)
+        total = tl.maximum(total, 0.0)
     if GATED:
         fired = tl.load(gate + rows * C + cs, mask=inside, other=0.0) > 0
         total = tl.where(fired, total, 0.0)
     tl.store(out + rows * C + cs, total, mask=inside)
+    if CHANGES:
+        at = tl.load(target + rows, mask=here, other=-1).to(tl.int64)
+        changed = inside & (at >= 0)
+        before = tl.load(slots + at * C + cs, mask=changed, other=0.0)
+        tl.store(new + at * C + cs, before + total, mask=changed)
 
 
-@triton.jit(do_not_specialize=["T", "N", "between"])
-def sum_by_rule(
-    a, b, to_weight, to_bias, order, ends, T, N, P, Q, between,
+@triton.jit(do_not_specialize=["T"])
+def multiply_rows(
+    a, matrix, out, T, K, C, to_k, to_c,
+    ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """All rows times one matrix for each model, put into `out` or added to it."""
+    model = tl.program_id(2).to(tl.int64)
+    ts = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    cs = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    rows, here = model * T + ts, ts < T
+    matrix += model * K * C
+    total = multiply(a, rows, here, matrix, cs, K, C, to_k, to_c, COLUMNS, STEP, PRECISION)
+    inside = here & (cs < C)
+    if ADD:
+        total += tl.load(out + rows * C + cs, mask=inside, other=0.0)
+    tl.store(out + rows * C + cs, total, mask=inside)
+
+
+@triton.jit
+def sum_tile(
+    a, b, to_weight, to_bias, order, ends, tile, T, N, P, Q, later,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Over a share of a rule's rows, the sums of a (P) times b (Q), and of b: `between` apart."""
-    owner, share, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    model, rule, shares = owner // N, owner % N, tl.num_programs(1)
+    """Over a share of a rule's rows, a tile of the sum of a (P) times b (Q), and the sum of b."""
+    owner, shares = tl.program_id(0), tl.num_programs(1)
+    model, rule = owner // N, owner % N
     across = (Q + COLUMNS - 1) // COLUMNS
     ps = tile // across * ROWS + tl.arange(0, ROWS)
     qs = tile % across * COLUMNS + tl.arange(0, COLUMNS)
     end = tl.load(ends + owner)
     start = tl.load(ends + owner - 1, mask=rule > 0, other=0)
     size = ((end - start + shares - 1) // shares + STEP - 1) // STEP * STEP
-    start += share * size
+    start += tl.program_id(1) * size
     end = tl.minimum(end, start + size)
     before = model.to(tl.int64) * T
-    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    inside = (ps < P)[:, None] & (qs < Q)[None, :]
+    to_weight += owner.to(tl.int64) * P * Q + ps[:, None] * Q + qs[None, :]
+    total = tl.load(to_weight, mask=inside & (later > 0), other=0.0)
     lines = tl.zeros([STEP, COLUMNS], tl.float32)
     for place in range(start, end, STEP):
-        places = place + tl.arange(0, STEP)[:, None]
-        here = places < end
-        rows = before + tl.load(order + before + places, mask=here, other=0)
+        ordered = place + tl.arange(0, STEP)[:, None]
+        here = ordered < end
+        rows = before + tl.load(order + before + ordered, mask=here, other=0)
         left = tl.load(a + rows * P + ps[None, :], mask=here & (ps < P)[None, :], other=0.0)
         right = tl.load(b + rows * Q + qs[None, :], mask=here & (qs < Q)[None, :], other=0.0)
         total = tl.dot(tl.trans(left), right, total, input_precision=PRECISION)
         lines += right
-    skip = (model * shares + share).to(tl.int64) * between
-    inside = (ps < P)[:, None] & (qs < Q)[None, :]
-    places = rule * P * Q + ps[:, None] * Q + qs[None, :]
-    tl.store(to_weight + skip + places, total, mask=inside)
+    tl.store(to_weight, total, mask=inside)
     if tile < across:
-        tl.store(to_bias + skip + rule * Q + qs, tl.sum(lines, 0), mask=qs < Q)
+        places = to_bias + owner * Q + qs
+        line = tl.sum(lines, 0) + tl.load(places, mask=(qs < Q) & (later > 0), other=0.0)
+        tl.store(places, line, mask=qs < Q)
+
+
+@triton.jit(do_not_specialize=["T", "N", "between", "later"])
+def sum_by_rule(
+    x, passed, hidden, outer, to_weight_in, to_bias_in, to_weight_out, to_bias_out, order, ends,
+    T, N, X, H, D, between, later,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the weights, `between` apart for each share of a rule's rows.
+
+    They are added to those of later stages.
+    """
+    tile, skip = tl.program_id(2), tl.program_id(1).to(tl.int64) * between
+    of_first = (X + ROWS - 1) // ROWS * ((H + COLUMNS - 1) // COLUMNS)
+    if tile < of_first:
+        sum_tile(
+            x, passed, to_weight_in + skip, to_bias_in + skip, order, ends, tile, T, N, X, H,
+            later, ROWS, COLUMNS, STEP, PRECISION,
+        )  # fmt: skip
+    else:
+        sum_tile(
+            hidden, outer, to_weight_out + skip, to_bias_out + skip, order, ends, tile - of_first,
+            T, N, H, D, later, ROWS, COLUMNS, STEP, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["size", "shares"])
+def add_shares(weight_sums, to_weight_in, size, shares, BLOCK: tl.constexpr):
+    """The gradients of the weights, which lie one after the other, from those of the shares."""
+    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for share in tl.range(0, shares, loop_unroll_factor=4):
+        at = weight_sums + share.to(tl.int64) * size + places
+        total += tl.load(at, mask=places < size, other=0.0)
+    tl.store(to_weight_in + places, total, mask=places < size)
 
 
 @triton.jit(do_not_specialize=["T", "N"])
 def choice_gradient(
-    x, g, weight_in, bias_in, weight_out, bias_out, to_choice, T, N, X, H, D,
+    x, outer, weight_in, bias_in, weight_out, bias_out, to_rule, T, N, X, H, D,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """To the choice of a rule by rows, chosen or not: g times what the rule would have done."""
+    """To the choice of a rule by rows, chosen or not: `outer` times what it would have done."""
     n, model = tl.program_id(1), tl.program_id(2)
     owner = (model * N + n).to(tl.int64)
     ts = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -153,10 +219,10 @@ def choice_gradient(
         hs = h + tl.arange(0, COLUMNS)[None, :]
         hidden = multiply(x, rows, here, weight_in, hs, X, H, H, 1, COLUMNS, STEP, PRECISION)
         bias = tl.load(bias_in + owner * H + hs, mask=hs < H, other=0.0)
-        passed = multiply(g, rows, here, weight_out, hs, D, H, 1, D, COLUMNS, STEP, PRECISION)
+        passed = multiply(outer, rows, here, weight_out, hs, D, H, 1, D, COLUMNS, STEP, PRECISION)
         total += tl.sum(tl.maximum(hidden + bias, 0.0) * passed, 1)
     for d in range(0, D, STEP):
         ds = d + tl.arange(0, STEP)[None, :]
-        outer = tl.load(g + rows * D + ds, mask=here & (ds < D), other=0.0)
-        total += tl.sum(outer * tl.load(bias_out + owner * D + ds, mask=ds < D, other=0.0), 1)
-    tl.store(to_choice + rows * N + n, total[:, None], mask=here)
+        grad = tl.load(outer + rows * D + ds, mask=here & (ds < D), other=0.0)
+        total += tl.sum(grad * tl.load(bias_out + owner * D + ds, mask=ds < D, other=0.0), 1)
+    tl.store(to_rule + rows * N + n, total[:, None], mask=here)

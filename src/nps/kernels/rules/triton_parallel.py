@@ -101,11 +101,11 @@ def choose_each(
     tl.store(x + D, other, mask=of_slot)
 
 
-@triton.jit(do_not_specialize=["uniform", "B", "N", "uniform_stride"])
+@triton.jit(do_not_specialize=["uniform", "B", "N", "uniform_stride", "later"])
 def choose_each_gradient(
     slots, features, rule_map, uniform, temperature, dropout, context, noisy_bids, noisy,
     noisy_matches, pull, update, g, to_rule_scores, to_context_scores, to_x, to_rule, to_slots,
-    to_features, to_scores, to_pull, B, N, uniform_stride,
+    to_features, to_scores, to_pull, B, N, uniform_stride, later,
     M: tl.constexpr, D: tl.constexpr, F: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
     DP: tl.constexpr, FP: tl.constexpr, SHARED: tl.constexpr, RESTRICTED: tl.constexpr,
     TEMPERATURE_TENSOR: tl.constexpr, DROPS: tl.constexpr, DROP_TENSOR: tl.constexpr,
@@ -176,5 +176,7 @@ def choose_each_gradient(
     if SHARED:
         grad += to_seen
     else:
-        tl.store(to_features + row * M * F + rows * F + fs, to_seen, mask=of_feature)
+        to_features += row * M * F + rows * F + fs
+        to_seen += tl.load(to_features, mask=of_feature & (later > 0), other=0.0)
+        tl.store(to_features, to_seen, mask=of_feature)
     tl.store(to_slots + places, grad, mask=of_slot)

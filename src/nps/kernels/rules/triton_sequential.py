@@ -101,11 +101,11 @@ def choose_one(
     tl.store(x + row * 2 * D + D + ds, other, mask=ds < D)
 
 
-@triton.jit(do_not_specialize=["uniform", "B", "N", "uniform_stride"])
+@triton.jit(do_not_specialize=["uniform", "B", "N", "uniform_stride", "later"])
 def choose_one_gradient(
     slots, features, rule_map, bind_map, uniform, temperature, dropout, primary, context, noisy,
     noisy_matches, pull, update, g, to_rule_scores, to_context_scores, to_x, to_rule, to_slots,
-    to_features, to_scores, to_pull, B, N, uniform_stride,
+    to_features, to_scores, to_pull, B, N, uniform_stride, later,
     M: tl.constexpr, D: tl.constexpr, F: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr,
     DP: tl.constexpr, FP: tl.constexpr, SHARED: tl.constexpr, RESTRICTED: tl.constexpr,
     TEMPERATURE_TENSOR: tl.constexpr, DROPS: tl.constexpr, DROP_TENSOR: tl.constexpr,
@@ -179,5 +179,7 @@ def choose_one_gradient(
         grad += to_seen
     else:
         to_seen += tl.where(rows == at, to_own, 0.0)
-        tl.store(to_features + row * M * F + rows * F + fs, to_seen, mask=of_feature)
+        to_features += row * M * F + rows * F + fs
+        to_seen += tl.load(to_features, mask=of_feature & (later > 0), other=0.0)
+        tl.store(to_features, to_seen, mask=of_feature)
     tl.store(to_slots + row * M * D + rows * D + ds, grad, mask=of_slot)

@@ -98,7 +98,7 @@ def hide(
 
 @triton.jit(do_not_specialize=["T", "blocks", "N"])
 def expose(
-    passed, before, rule, g, bias_out, to_choice, sums, T, blocks, N,
+    passed, before, rule, outer, bias_out, to_rule, bias_sums, T, blocks, N,
     H: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """From the gradient to the hidden layer of every rule, if it had been chosen.
@@ -116,15 +116,15 @@ def expose(
     chosen = tl.load(rule + ts, mask=here, other=-1) == n
     value = tl.load(before + places, mask=here & (hs < H), other=0.0)
     grad = tl.load(passed + places, mask=here & (hs < H), other=0.0)
-    outer = tl.load(g + ts * D + ds, mask=here & (ds < D), other=0.0)
+    given = tl.load(outer + ts * D + ds, mask=here & (ds < D), other=0.0)
     bias = tl.load(bias_out + (model * N + n) * D + ds, mask=ds < D, other=0.0)
-    to_this = tl.sum(tl.maximum(value, 0.0) * grad, 1) + tl.sum(outer * bias, 1)
-    tl.store(to_choice + ts * N + n, to_this[:, None], mask=here)
+    to_this = tl.sum(tl.maximum(value, 0.0) * grad, 1) + tl.sum(given * bias, 1)
+    tl.store(to_rule + ts * N + n, to_this[:, None], mask=here)
     grad = tl.where(chosen & (value > 0), grad, 0.0)
     tl.store(passed + places, grad, mask=here & (hs < H))
-    place = sums + (block * N + n) * (H + D)
+    place = bias_sums + (block * N + n) * (H + D)
     tl.store(place + hs, tl.sum(grad, 0)[None, :], mask=hs < H)
-    mine = tl.where(chosen, outer, 0.0)
+    mine = tl.where(chosen, given, 0.0)
     tl.store(place + H + ds, tl.sum(mine, 0)[None, :], mask=ds < D)
 
 
