@@ -10,8 +10,8 @@ demo: $(VENV)/.demo
 	$(BIN)/nps run arithmetic --quick
 
 test: $(VENV)/.test
-	$(BIN)/ruff check src tests docs examples
-	$(BIN)/ruff format --check src tests docs examples
+	$(BIN)/ruff check src tests docs examples benchmarks
+	$(BIN)/ruff format --check src tests docs examples benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto
 
@@ -19,8 +19,8 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
 
 format: $(VENV)/.test
-	$(BIN)/ruff check --fix src tests docs examples
-	$(BIN)/ruff format src tests docs examples
+	$(BIN)/ruff check --fix src tests docs examples benchmarks
+	$(BIN)/ruff format src tests docs examples benchmarks
 
 # The tables of the docs, from the committed results.
 results: $(VENV)/.demo

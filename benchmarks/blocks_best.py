@@ -1,10 +1,10 @@
-"""What `blocks-best` needs: the preset, and what becomes of it without each of its parts.
+"""Ablations of `blocks-best`: the preset, and the preset without each of its parts.
 
     python benchmarks/blocks_best.py runs/search.jsonl
     python benchmarks/blocks_best.py runs/search-cpu.jsonl RUN RUN ...
 
 Five seeds of each variant, trained together, or finished runs instead; measured on the validation
-episodes alone, the test set is not looked at. One JSON line each, a number a seed.
+episodes only, never on the test set. One JSON line each, with a number for each seed.
 docs/notes/pushes.md has the table.
 """
 
@@ -25,15 +25,14 @@ from nps.experiments.blocks import PRESETS, BlocksTask
 from nps.models.world_model import WorldModel
 from nps.training import checkpoint, provenance
 from nps.training.config import differences, to_json
-from nps.training.loop import train
+from nps.training.loop import Settings, train
 from nps.training.run import Run
-from nps.training.sitting import Settings
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "blocks-best": {},
     "maps as they are": {"maps": "sigmoid"},
-    "contexts from the beginning": {"alone_until": 0.0},
-    "maps as they are, contexts from the beginning": {"maps": "sigmoid", "alone_until": 0.0},
+    "contexts from the beginning": {"context_from": 0.0},
+    "maps as they are, contexts from the beginning": {"maps": "sigmoid", "context_from": 0.0},
     "linear selection": {"selection": "linear"},
     "rules with one hidden layer": {"rule_layers": 1},
     "rules with three hidden layers": {"rule_layers": 3},
@@ -48,7 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 SHOWN = ("moves_free", "moves_push", "moves_no_op", "push_moved", "push_context", "h1_10")
 EPISODES = {"validation_episodes": 1_000, "test_episodes": 100}
-"""More of those that judge, and few of those that are not looked at."""
+"""More validation episodes, which are measured, and few test episodes, which are not used."""
 
 
 def measure(
@@ -68,7 +67,7 @@ def measure(
             found = checkpoint.newest(run.checkpoints, print)
             assert found is not None
             model = task.make_model(seed)
-            model.load_state_dict(found.tensors["best" if "best" in found.tensors else "model"])
+            model.load_state_dict(found.weights("best"))
             rows.append(validated(task, model.eval(), run))
     return in_one(rows, variant=name, changes=VARIANTS[name], seconds=round(seconds, 1))
 
@@ -78,7 +77,7 @@ def measure_run(folder: str) -> dict[str, Any]:
     run = Run(folder)
     task, model = load_task(folder)
     changes = differences(to_json(PRESETS["blocks-best"].config), run.read()["config"])
-    seconds = sum(sitting["wall_seconds"] for sitting in run.provenance())
+    seconds = sum(session["wall_seconds"] for session in run.provenance())
     row = validated(task, model, run)
     return in_one([row], variant=folder, changes=changes, seconds=round(seconds, 1))
 
@@ -88,8 +87,8 @@ def validated(task: Any, model: WorldModel, run: Run) -> dict[str, Any]:
     """One seed's best model by validation loss, as `nps eval` would take it."""
     validations = [row["validation"] for row in run.metrics() if "validation" in row]
     judged = min(validations, key=lambda row: row["score"])
-    told = task.pushes(model, "validation")
-    numbers = {**task.moves(model, "validation"), **judged, **told}
+    pushes = task.pushes(model, "validation")
+    numbers = {**task.moves(model, "validation"), **judged, **pushes}
     parameters = sum(p.numel() for p in model.transition.parameters())
     return {key: numbers.get(key) for key in (*SHOWN, "loss")} | {"parameters": parameters}
 

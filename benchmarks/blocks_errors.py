@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 
 from nps.experiments import load_task
-from nps.experiments.blocks.pushes import slot_changes, last_fired, slots_of_blocks
+from nps.experiments.blocks.pushes import last_fired, slot_changes, slots_of_blocks
 from nps.metrics.ranking import ranks
 from nps.models.transitions import RuleTransition
 from nps.training import provenance

@@ -20,39 +20,41 @@ import torch
 from nps.capture import Captured
 from nps.experiments.arithmetic import PRESETS, ArithmeticTask
 from nps.training import provenance
-from nps.training.feed import Feed
+from nps.training.batches import Batches
 from nps.training.stack import Stack
-from nps.training.update import Update
+from nps.training.state import State
+from nps.training.step import Step
 
 MODES = ("eager", "captured", "compiled", "compiled, captured", "reduce-overhead")
 STEPS = 1000
 
 
-def step_of(mode: str, seeds: int, device: torch.device) -> tuple[Update, object]:
+def step_of(mode: str, seeds: int, device: torch.device) -> tuple[Step, object]:
     task = ArithmeticTask(PRESETS["arithmetic"].config, device)
     stack = Stack([task.make_model(seed) for seed in range(seeds)])
-    feed = Feed(task.examples, 64, task.noise_size, range(seeds), device)
-    update = Update(task, task.config, stack, feed, 10**6)
-    feed.prepare(0)
+    batches = Batches(task.data, 64, task.noise_size, range(seeds), device)
+    total = 10**6
+    step = Step(task, task.config, State(stack, task.config, total), batches, total)
+    batches.prepare(0)
     if mode.startswith("compiled"):
-        update.forward = torch.compile(update.forward)
+        step.forward = torch.compile(step.forward)
     if mode == "reduce-overhead":
-        update.forward = torch.compile(update.forward, mode="reduce-overhead")
-    return update, Captured(update) if "captured" in mode else update
+        step.forward = torch.compile(step.forward, mode="reduce-overhead")
+    return step, Captured(step) if "captured" in mode else step
 
 
 def measure(mode: str, seeds: int, device: torch.device) -> dict[str, object]:
     torch._dynamo.reset()
-    update, step = step_of(mode, seeds, device)
+    step, call = step_of(mode, seeds, device)
     began = time.perf_counter()
     for _ in range(10):
-        step()
+        call()
     torch.cuda.synchronize()
     ready = time.perf_counter() - began
     began = time.perf_counter()
     for _ in range(STEPS):
-        update.step.fill_(0)  # the same batch: nothing to prepare
-        step()
+        step.state.step.fill_(0)  # the same batch: nothing to prepare
+        call()
     torch.cuda.synchronize()
     milliseconds = (time.perf_counter() - began) * 1e3 / STEPS
     return {"mode": mode, "seeds": seeds, "ready_s": round(ready, 2), "ms": round(milliseconds, 4)}

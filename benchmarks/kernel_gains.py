@@ -21,7 +21,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -32,10 +31,11 @@ from nps import kernels
 from nps.bench.timing import burst, burst_size
 from nps.capture import WARM_UP, Captured
 from nps.experiments import find_preset
-from nps.training.feed import Feed
+from nps.training.batches import Batches
 from nps.training.precision import set_precision
 from nps.training.stack import Stack
-from nps.training.update import Update
+from nps.training.state import State
+from nps.training.step import Step
 from nps.worlds import atari, mnist
 from nps.worlds.atari_games import GAMES
 
@@ -82,15 +82,9 @@ def without(*operations: str) -> Iterator[None]:
         yield
 
 
-def plain_adam() -> list[Any]:
-    """Adam in torch's operations: `kernels.possible` as its module sees it."""
-    no_kernels = SimpleNamespace(possible=lambda x: False)
-    return [mock.patch("nps.training.adam.kernels", no_kernels)]
-
-
 def plain_rule_stage() -> list[Any]:
     """The stages of rule layers in torch's operations."""
-    return [mock.patch("nps.rules.layer.RuleLayer._fuses", return_value=False)]
+    return [mock.patch("nps.kernels.rules.supported", return_value=False)]
 
 
 def plain_linear() -> list[Any]:
@@ -100,7 +94,6 @@ def plain_linear() -> list[Any]:
 
 
 OTHERS: dict[str, Callable[[], list[Any]]] = {
-    "adam": plain_adam,
     "rule_stage": plain_rule_stage,
     "bias_cast": plain_linear,
 }
@@ -113,9 +106,11 @@ def random_data(tiny: bool) -> Iterator[None]:
     """Random arrays in the place of the files of Atari and MNIST."""
 
     def play(game: str, settings: Any) -> atari.Sets:
-        def some(episodes: int) -> atari.Episodes:
+        def some(episodes: int) -> atari.AtariEpisodes:
             frames = torch.randint(256, (episodes, 12, 3, 50, 50), dtype=torch.uint8)
-            return atari.Episodes(frames, torch.randint(len(GAMES[game].actions), (episodes, 10)))
+            return atari.AtariEpisodes(
+                frames, torch.randint(len(GAMES[game].actions), (episodes, 10))
+            )
 
         return atari.Sets(some(settings.train), some(settings.test))
 
@@ -146,16 +141,16 @@ class Steps:
     def build(self, *off: str) -> Callable[[], None]:
         """A step without some operations, warmed up, and captured on CUDA."""
         task, config = self.task, self.config
-        stack = Stack([task.make_model(seed) for seed in range(self.seeds)])
-        feed = Feed(
-            task.examples, config.batch_size, task.noise_size, range(self.seeds), self.device
-        )
-        feed.prepare(0)
-        update = Update(task, config, stack, feed, feed.steps_an_epoch, self.precision)
-        step = Captured(update) if self.device.type == "cuda" else update
+        seeds = range(self.seeds)
+        batches = Batches(task.data, config.batch_size, task.noise_size, seeds, self.device)
+        batches.prepare(0)
+        total = batches.steps_per_epoch
+        state = State(Stack([task.make_model(seed) for seed in seeds]), config, total)
+        eager = Step(task, config, state, batches, total, self.precision)
+        step = Captured(eager) if self.device.type == "cuda" else eager
 
         def call() -> None:
-            update.step.zero_()  # the first batch again
+            state.step.zero_()  # the first batch again
             step()
 
         with without(*off):
@@ -178,7 +173,9 @@ def compare(
     return statistics.median(seen["base"]), statistics.median(seen["other"])
 
 
-def measure(preset: str, device: torch.device, rounds: int, tiny: bool) -> Iterator[dict[str, Any]]:
+def measure(
+    preset: str, device: torch.device, rounds: int, tiny: bool, only: set[str]
+) -> Iterator[dict[str, Any]]:
     """A row for each operation that the step uses, and for some of them together.
 
     An operation that can run asks at last whether it is on.
@@ -193,6 +190,8 @@ def measure(preset: str, device: torch.device, rounds: int, tiny: bool) -> Itera
     single = {name: (name,) for name in OPERATIONS if name in used}
     groups = {name: off for name, off in TOGETHER.items() if used.issuperset(off)}
     for name, off in {**single, **groups, "all": OPERATIONS}.items():
+        if only and name not in only:
+            continue
         begun = time.perf_counter()
         row: dict[str, Any] = {"preset": preset, "seeds": seeds, "precision": precision}
         row["without"] = name
@@ -232,6 +231,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--presets", nargs="+", default=list(PRESETS), choices=list(PRESETS))
+    parser.add_argument("--without", nargs="+", default=[], help="only these, e.g. adam readout")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", help="file for the rows, as JSON lines")
     parser.add_argument("--tiny", action="store_true", help="small sizes on a CPU, eager")
@@ -241,7 +241,8 @@ def main() -> None:
     device = torch.device("cpu" if args.tiny else "cuda")
     rows = []
     for preset in args.presets:
-        for row in measure(preset, device, 1 if args.tiny else args.rounds, args.tiny):
+        rounds = 1 if args.tiny else args.rounds
+        for row in measure(preset, device, rounds, args.tiny, set(args.without)):
             rows.append(row)
             print(json.dumps(row), flush=True)
             if args.out:

@@ -130,7 +130,7 @@ def test_eval_compares_a_fifth_rule_with_its_start(runs):
     config["config"]["start_from"] = "gone"
     (run / "config.json").write_text(json.dumps(config))
     _, err = call("eval", str(run))
-    assert "not compared with the run it started from, gone/seed-0 is gone" in err
+    assert "not compared with the run it started from: gone/seed-0 does not exist" in err
     assert "fifth" not in json.loads((run / "test.json").read_text())
 
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from nps.experiments import find_experiment
 from nps.experiments.results import read_runs
 from nps.inspect import figures
+from nps.training.config import from_json
 from tests.test_cli import call
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +35,14 @@ def test_runs_are_whole(experiment):
         assert run.provenance
         assert run.curve()
         assert run.tested or not run.published
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_todays_config_reads_every_run(experiment):
+    """Also those that were saved before fields were added or renamed."""
+    config = find_experiment(experiment).config
+    for run in read_runs(RESULTS / experiment):
+        from_json(config, run.config)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

@@ -19,12 +19,21 @@ if TYPE_CHECKING:
     from nps import worlds as worlds
     from nps.experiments import load
     from nps.rollouts import rollout
-    from nps.rules import ConvRules, MLPRules, ParallelNPS, RuleSet, SequentialNPS, Trace
+    from nps.rules import (
+        ConvRules,
+        MLPRules,
+        ParallelNPS,
+        RuleConfig,
+        RuleSet,
+        SequentialNPS,
+        Trace,
+    )
 
 _HOME = {
     "SequentialNPS": "nps.rules",
     "ParallelNPS": "nps.rules",
     "Trace": "nps.rules",
+    "RuleConfig": "nps.rules",
     "RuleSet": "nps.rules",
     "MLPRules": "nps.rules",
     "ConvRules": "nps.rules",
@@ -37,6 +46,7 @@ __all__ = [
     "ConvRules",
     "MLPRules",
     "ParallelNPS",
+    "RuleConfig",
     "RuleSet",
     "SequentialNPS",
     "Trace",

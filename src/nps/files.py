@@ -80,7 +80,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def told_in_one_line(doing: str) -> Iterator[None]:
+def os_errors_in_one_line(doing: str) -> Iterator[None]:
     """Report a full disk or a read-only folder in one line."""
     try:
         yield

@@ -18,6 +18,7 @@ from nps.experiments.blocks import task as tasks
 from nps.experiments.blocks.inspect import inspect_blocks, ranking
 from nps.experiments.blocks.report import validation_losses
 from nps.experiments.results import read_results
+from nps.experiments.world_models.task import WITH_CONTEXT, WITHOUT_CONTEXT
 from nps.inspect import figures
 from nps.inspect.report import Table
 from nps.models.contrastive import DRAWS
@@ -237,9 +238,9 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
         files = {path.stem for path in (folder / "figures").iterdir()}
         assert files == {"rollouts"} | ({"pushes"} if preset != "shapes-gnn" else set())
     call("eval", str(folder), "--on=unobserved")
-    elsewhere = json.loads((folder / "test-on-unobserved.json").read_text())
-    assert elsewhere["on"] == "unobserved"
-    assert elsewhere["mrr_10"] != tested["mrr_10"]
+    other = json.loads((folder / "test-on-unobserved.json").read_text())
+    assert other["on"] == "unobserved"
+    assert other["mrr_10"] != tested["mrr_10"]
     assert json.loads((folder / "test.json").read_text()) == tested
     with pytest.raises(UserError, match="--on: mode: got 'nowhere', expected one of observed, "):
         evaluate(folder, on="nowhere")
@@ -262,6 +263,24 @@ def test_two_steps_through_the_command_line(tmp_path, monkeypatch):
     assert left[of_best] == ([100 * tested["moves_free"]], [100 * tested["h1_10"]])
     assert right[of_best][1] == [100 * tested["h1_episode_strict_10"]]
     assert [len(right["fixed palette: NPS"][axis]) for axis in (0, 1)] == [3, 3]
+
+
+def test_a_run_with_the_old_name_of_a_field_loads_and_is_complete(tmp_path, capsys):
+    """`context_from` was `alone_until`."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+    command = ["train", "blocks-best", f"--out={tmp_path}", "--epochs=1", *flags]
+    cli.main(command)
+    before = load_task(tmp_path)[1].state_dict()
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    saved["config"]["alone_until"] = saved["config"].pop("context_from")
+    path.write_text(json.dumps(saved))
+    task, model = load_task(tmp_path)
+    assert task.config.context_from == PRESETS["blocks-best"].config.context_from > 0
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    capsys.readouterr()
+    cli.main(command)
+    assert "complete" in capsys.readouterr().err
 
 
 def test_losses_over_training_are_those_of_epochs_that_all_seeds_have(tmp_path):
@@ -293,7 +312,7 @@ def test_losses_over_training_are_those_of_epochs_that_all_seeds_have(tmp_path):
         ({"temperature": 0.0}, "temperature: got 0, expected"),
         ({"context_dropout": 1.0}, "context_dropout: got 1, expected"),
         ({"context_gradient": "rule"}, "context_gradient: got 'rule', expected one of slot"),
-        ({"alone_until": 1.0}, "alone_until: got 1, expected"),
+        ({"context_from": 1.0}, "context_from: got 1, expected"),
         ({"maps": "dark"}, "maps: got 'dark', expected one of sigmoid, contrast"),
         ({"maps": "contrast", "extractor": "slot-attention"}, "maps: got 'contrast', which slot"),
         ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
@@ -306,18 +325,19 @@ def test_impossible_configs(changes, message):
 
 def test_contexts_and_contrast_come_after_the_first_phase():
     """Until then, the loss of a slot does not depend on what selection and other slots say."""
-    task = task_of(transition="pnps", maps="contrast", alone_until=0.25, self_context=False)
-    assert [task.phase(p) for p in (0.0, 0.24, 0.25, 1.0)] == ["alone"] * 2 + ["together"] * 2
+    task = task_of(transition="pnps", maps="contrast", context_from=0.25, self_context=False)
+    phases = [task.phase(progress) for progress in (0.0, 0.24, 0.25, 1.0)]
+    assert phases == [WITHOUT_CONTEXT, WITHOUT_CONTEXT, WITH_CONTEXT, WITH_CONTEXT]
     model, batch = task.make_model(0), batch_of(task, 4)
     losses = {}
-    for phase in ("alone", "together"):
+    for phase in (WITHOUT_CONTEXT, WITH_CONTEXT):
         losses[phase] = task.loss(model, dataclasses.replace(batch, phase=phase))[0]
         (gradient,) = torch.autograd.grad(
             losses[phase], model.transition.layer.bind.query.out.weight, allow_unused=True
         )
-        assert (gradient is None or not gradient.any()) == (phase == "alone")
-        assert model.encoder.plain == (phase == "alone")
-    assert losses["alone"] != losses["together"]
+        assert (gradient is None or not gradient.any()) == (phase == WITHOUT_CONTEXT)
+        assert model.encoder.without_contrast == (phase == WITHOUT_CONTEXT)
+    assert losses[WITHOUT_CONTEXT] != losses[WITH_CONTEXT]
 
 
 def test_every_mode_can_be_trained_on():

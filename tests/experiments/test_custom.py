@@ -165,7 +165,7 @@ def test_other_episodes_are_tested_all_and_beside_its_own(tmp_path, file):
     ("changes", "message"),
     [
         ({"side": 30}, "obs: got (C, H, W) = (3, 30, 30), expected (3, 20, 20) as in training"),
-        ({"continuous": True}, "action: got continuous ones, expected discrete as in training"),
+        ({"continuous": True}, "action: got continuous actions, expected discrete as in training"),
         ({"action": np.full(147, 4)}, "action: got 4, expected 0 to 2 as in training"),
         ({"lengths": (2,)}, "got one transition for test"),
     ],

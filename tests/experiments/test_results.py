@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from nps.errors import UserError
-from nps.experiments.collect import add
+from nps.experiments.collect import add, to_row
 from nps.experiments.results import by_variant, read_results, read_run, read_runs
+from nps.experiments.tables import RUNS, write_table
 from tests.experiments.runs import session, write_run
 
 CURVE = [{"epoch": 1, "loss": 1 / 3, "validation": {"table": [[1, 2]], "loss": 2.5e-9}}]
@@ -46,6 +47,17 @@ def test_a_table_gives_what_the_folders_give(folder, table):
     assert [(run.variant, run.seed) for run in from_table] == [("a", 0), ("b", 9), ("b", 10)]
     assert from_table[0].path == table / "a/seed-0"
     assert from_table[0].seconds == 2.75
+
+
+def test_rows_of_older_versions_have_the_new_names(tmp_path):
+    """Tables keep a config as it was saved; whoever reads it sees today's names."""
+    old = {"epochs": 2, "image_asks": False}
+    folder = write_run(tmp_path / "runs/a/seed-0", config=old, test={}, sessions=[session(0, 5, 1)])
+    row = {**to_row(read_run(folder)), "config": old, "published": True}
+    (tmp_path / "table").mkdir()
+    write_table(tmp_path / "table" / RUNS, "runs", "mnist", [row])
+    (run,) = read_results(tmp_path / "table")
+    assert run.config == read_run(folder).config == {"epochs": 2, "image_selects": False}
 
 
 def test_curves_are_those_of_the_log_to_six_digits(folder, table):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nps import SequentialNPS
+from nps import RuleConfig, SequentialNPS
 from nps.interactions import Routing
 
 
@@ -110,6 +110,23 @@ def test_wrong_constructor_argument(name, value):
     options = {"slot_dim": 6, "num_rules": 4, "num_slots": 3, name: value}
     with pytest.raises(ValueError, match=name):
         Routing(**options)
+
+
+def test_from_config_takes_what_a_router_has():
+    """Sizes and temperature; keys, queries and dropout have no meaning for it."""
+    config = RuleConfig(
+        4, stages=2, hidden_dim=9, hidden_layers=2, temperature=0.5, rule_dim=7, dropout=0.35
+    )
+    torch.manual_seed(0)
+    made = Routing.from_config(config, 6, selection_dim=5, num_slots=3, width=8, noisy=True)
+    expected = make(
+        stages=2, hidden_dim=9, hidden_layers=2, temperature=0.5, selection_dim=5, width=8
+    )
+    slots, features = torch.randn(5, 3, 6), torch.randn(5, 3, 5)
+    noise = torch.rand(expected.noise_shape(5, slots=3))
+    call = {"selection": features, "noise": noise}
+    assert torch.equal(made(slots, **call), expected(slots, **call))
+    assert made.config == config
 
 
 def test_the_call_is_that_of_the_layers():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
-from nps.rules import MLPRules
+from nps.rules import MLPRules, RuleConfig
 
 D = 24
 
@@ -17,7 +17,7 @@ def make(rules: int = 4, operations: int = 4, seed: int = 0) -> DigitTransformat
 
 
 def obedient(model: DigitTransformation) -> DigitTransformation:
-    """Choices set by hand: operation o asks for rule o, and every rule is for the image."""
+    """Choices set by hand: operation o selects rule o, and every rule is for the image."""
     layer, sharp = model.layer, 20.0
     with torch.no_grad():
         for parameter in (*layer.select.parameters(), *layer.bind.parameters()):
@@ -63,16 +63,16 @@ def test_a_plain_loop_over_the_appendix():
             for j in range(2)
             for i in range(4)
         }
-        asking, rule = max(score, key=score.__getitem__)
-        fit = [float((b_query @ pair[asking]) @ (b_key @ slot)) for slot in pair]
+        selecting, rule = max(score, key=score.__getitem__)
+        fit = [float((b_query @ pair[selecting]) @ (b_key @ slot)) for slot in pair]
         operand = int(fit[1] > fit[0])
         x = torch.cat([pair[operand], torch.zeros(D)])
         hidden = (x @ rules.weight_in[rule] + rules.bias_in[rule]).relu()
         expected = pair[operand] + hidden @ rules.weight_out[rule] + rules.bias_out[rule]
         torch.testing.assert_close(new[e], expected, atol=1e-5, rtol=1e-5)
         assert trace.rule[e, 0].tolist() == [rule if m == operand else -1 for m in range(2)]
-        assert trace.context[e, 0].tolist() == [asking if m == operand else -1 for m in range(2)]
-        seen.add((asking, operand))
+        assert trace.context[e, 0].tolist() == [selecting if m == operand else -1 for m in range(2)]
+        seen.add((selecting, operand))
     assert len(seen) == 4  # all roles have occurred
 
 
@@ -83,20 +83,33 @@ def test_the_result_is_no_slot_and_knows_no_mask():
         layer(torch.randn(3, 2, D), slot_mask=torch.ones(3, 2, dtype=torch.bool))
 
 
+def test_from_config_is_the_constructor():
+    config = RuleConfig(4, rule_dim=3, hidden_dim=16, temperature=0.5, self_context=False)
+    torch.manual_seed(0)
+    made = OperandNPS.from_config(config, D, selecting_slot=OPERATION)
+    torch.manual_seed(0)
+    sizes = {"rule_dim": 3, "hidden_dim": 16, "temperature": 0.5, "self_context": False}
+    expected = OperandNPS(D, 4, selecting_slot=OPERATION, **sizes)
+    slots, noise = torch.randn(9, 2, D), torch.rand(made.noise_shape(9, slots=2))
+    assert torch.equal(made(slots, noise=noise), expected(slots, noise=noise))
+    with pytest.raises(ValueError, match="stages: got 2, expected 1"):
+        OperandNPS.from_config(RuleConfig(4, stages=2), D)
+
+
 def test_without_self_context_the_other_slot_is_changed():
     torch.manual_seed(3)
     layer = OperandNPS(D, 4, self_context=False)
     for mode in (layer.train(), layer.eval()):
         _, trace = mode(2.0 * torch.randn(40, 2, D), return_trace=True)
         changed = trace.rule[:, 0].argmax(-1)
-        asking = trace.context[:, 0].amax(-1)
-        assert torch.equal(asking, 1 - changed)
-        assert set(asking.tolist()) == {0, 1}
+        selecting = trace.context[:, 0].amax(-1)
+        assert torch.equal(selecting, 1 - changed)
+        assert set(selecting.tolist()) == {0, 1}
 
 
-def test_where_one_slot_asks_no_other_is_chosen_for():
+def test_only_the_selecting_slot_selects():
     torch.manual_seed(4)
-    free, layer = OperandNPS(D, 4), OperandNPS(D, 4, asks=OPERATION)
+    free, layer = OperandNPS(D, 4), OperandNPS(D, 4, selecting_slot=OPERATION)
     layer.load_state_dict(free.state_dict())
     slots = 2.0 * torch.randn(40, 2, D)
     noise = torch.rand(layer.noise_shape(40, slots=2))
@@ -104,7 +117,7 @@ def test_where_one_slot_asks_no_other_is_chosen_for():
     assert (trace.context.amax(-1) == OPERATION).all()
     assert (trace.rule_scores[..., IMAGE, :] == -torch.inf).all()
     assert torch.isfinite(trace.rule_scores[..., OPERATION, :]).all()
-    # Where the operation asks of its own accord, nothing differs.
+    # Where the operation slot would select anyway, nothing differs.
     other, freely = free(slots, noise=noise, return_trace=True)
     same = freely.context.amax((-2, -1)) == OPERATION
     assert 0 < same.sum() < 40

@@ -13,6 +13,7 @@ from nps.models.contrastive import (
 )
 from nps.models.transitions import PerSlot, make_transition
 from nps.models.world_model import Actions, WorldModel
+from nps.rules import RuleConfig
 from nps.training.stack import Stack
 
 KINDS = ("snps", "pnps", "gnn", "attention", "mlp", "identity")
@@ -30,10 +31,27 @@ class Flat(nn.Module):
         return self.scale * images[:, 0, 0].unflatten(-1, (M, D))
 
 
-def model_of(kind: str, seed: int = 0, encoding: str = "copied", **options: object) -> WorldModel:
+def model_of(
+    kind: str,
+    seed: int = 0,
+    encoding: str = "copied",
+    selection: str = "linear",
+    num_rules: int = 1,
+    **settings: object,
+) -> WorldModel:
     torch.manual_seed(seed)
     actions = Actions(COUNT, M, encoding)
-    made = make_transition(kind, D, actions.dim, slots=M, hidden_dim=16, **options)
+    rules = RuleConfig(num_rules, query="mlp" if selection == "mlp" else "linear", **settings)
+    made = make_transition(
+        kind,
+        D,
+        actions.dim,
+        rules,
+        slots=M,
+        selection_per_slot=selection == "per-slot",
+        index_dim=actions.index_dim,
+        hidden_dim=16,
+    )
     return WorldModel(Flat(), made, actions)
 
 
@@ -66,7 +84,7 @@ def test_copied_and_factored_actions():
 @pytest.mark.parametrize("kind", ["snps", "pnps"])
 def test_rules_see_the_index_of_slots_and_selection_does_not(kind):
     """Slots that are equal except for their index have equal scores, and change differently."""
-    model = model_of(kind, encoding="numbered", index_dim=M, null_handicap=1e6, rules=2).eval()
+    model = model_of(kind, encoding="numbered", null_handicap=1e6, num_rules=2).eval()
     slots, action = torch.randn(1, 1, D).expand(1, M, D), torch.tensor([5])
     new, trace = model.traced(slots, action)
     first, second, told = trace.rule_scores[0, 0]
@@ -119,7 +137,7 @@ def test_the_action_chooses_the_primary_slot_unless_it_cancels():
 @pytest.mark.parametrize("selection", ["linear", "mlp", "per-slot"])
 @pytest.mark.parametrize("kind", ["snps", "pnps"])
 def test_the_trace_is_that_of_the_layer(kind, selection):
-    options = {"rules": 3, "stages": 2, "self_context": False, "selection": selection}
+    options = {"num_rules": 3, "stages": 2, "self_context": False, "selection": selection}
     model = model_of(kind, **options).eval()
     slots, action = model.encode(images_of(5)), torch.randint(COUNT, (5,))
     new, trace = model.traced(slots, action)
@@ -216,8 +234,8 @@ def test_negatives_come_from_where_they_should():
 
 def test_bad_input():
     with pytest.raises(ValueError, match="kind: got 'rnn', expected one of snps"):
-        make_transition("rnn", D, 2, slots=M)
-    with pytest.raises(ValueError, match="selection: got 'deep', expected one of linear"):
-        make_transition("snps", D, 2, slots=M, selection="deep")
+        make_transition("rnn", D, 2, RuleConfig(1), slots=M)
+    with pytest.raises(ValueError, match="slots: got 0, expected at least 1"):
+        make_transition("snps", D, 2, RuleConfig(1), slots=0)
     with pytest.raises(ValueError, match="encoding: got 'one', expected one of copied"):
         Actions(4, 2, "one")

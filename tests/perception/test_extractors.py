@@ -85,7 +85,7 @@ def test_contrast_waits_for_the_first_phase_of_a_training():
     images = numbers(6, 50, 50, 3)
     with torch.no_grad():
         later = model.maps(images)
-        model.plain = True
+        model.without_contrast = True
         first = model.maps(images)
         torch.testing.assert_close(later, (first - first.mean((2, 3), True)).abs())
         tested = model.eval().maps(images)

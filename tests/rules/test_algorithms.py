@@ -158,7 +158,7 @@ def test_rules_that_are_alone_see_no_context_in_training(kind, options):
     slots = torch.randn(6, 4, 3, dtype=torch.float64)
     noise = torch.rand(layer.noise_shape(6, slots=4), dtype=torch.float64)
     tested = layer.eval()(slots)
-    layer.alone = True
+    layer.without_context = True
     torch.testing.assert_close(layer(slots), tested, rtol=0, atol=0)
     new, trace = layer.train()(slots, noise=noise, return_trace=True)
     seen = torch.zeros(24, 3, dtype=torch.float64)
@@ -167,7 +167,7 @@ def test_rules_that_are_alone_see_no_context_in_training(kind, options):
     update = layer.rules(slots.flatten(0, 1), seen, rule)
     expected = slots + torch.where(fired >= 0, update.T, 0.0).T.view_as(slots)
     torch.testing.assert_close(new, expected)
-    layer.alone = False
+    layer.without_context = False
     assert (layer(slots, noise=noise) - new).abs().max() > 1e-3
 
 

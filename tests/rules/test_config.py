@@ -6,8 +6,7 @@ import json
 import pytest
 import torch
 
-from nps import ParallelNPS, SequentialNPS
-from nps.rules import RuleConfig
+from nps import ParallelNPS, RuleConfig, SequentialNPS
 
 BOTH = pytest.mark.parametrize("kind", [SequentialNPS, ParallelNPS])
 OTHER = RuleConfig(

@@ -1,7 +1,8 @@
 """Configs survive JSON exactly, and nothing else gets in."""
 
+import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from nps.errors import UserError
 from nps.training.config import TrainConfig, differences, from_json, to_json
+from nps.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,24 @@ def test_differences_name_what_changed():
         "b: 2 -> 3",
         "c: (absent) -> 4",
     ]
+
+
+def test_renamed_fields_are_read_by_their_new_names(tmp_path):
+    """A run of an older version; resuming it compares its config with today's."""
+    saved = {"schema": 1, "experiment": "mnist", "preset": "mnist-balanced", "seed": 0}
+    old = {"epochs": 2, "image_asks": False, "alone_until": 0.05}
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "config": old}))
+    new = {"epochs": 2, "image_selects": False, "context_from": 0.05}
+    assert Run(tmp_path).read()["config"] == new
+    identity = {"experiment": "mnist", "preset": "mnist-balanced", "seed": 0, "config": new}
+    assert Run(tmp_path).differences(identity) == []
+
+
+def test_class_attributes_are_not_fields():
+    with pytest.raises(UserError, match="config: unknown field 'shared'"):
+        from_json(WithClassAttribute, {"shared": {}})
+
+
+@dataclass(frozen=True)
+class WithClassAttribute(TrainConfig):
+    shared: ClassVar[dict[str, str]] = {}

@@ -233,12 +233,18 @@ def test_split_parts_are_even_and_complete():
     ],
 )
 def test_no_memory_is_one_line(error, told):
-    with pytest.raises(RunFailed, match=f"^here: .*{told}"), memory.shortage_in_one_line("here"):
+    with (
+        pytest.raises(RunFailed, match=f"^here: .*{told}"),
+        memory.memory_errors_in_one_line("here"),
+    ):
         raise error
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory():
-    with pytest.raises(RuntimeError, match="shapes") as other, memory.shortage_in_one_line("here"):
+    with (
+        pytest.raises(RuntimeError, match="shapes") as other,
+        memory.memory_errors_in_one_line("here"),
+    ):
         raise RuntimeError("shapes do not match")
     assert not isinstance(other.value, RunFailed)
 

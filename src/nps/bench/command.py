@@ -33,7 +33,7 @@ from nps.bench.report import SCHEMA, Bench
 from nps.bench.steps import SEEDS, measure_steps
 from nps.errors import UserError, nearest
 from nps.experiments import find_preset
-from nps.files import replace_file, told_in_one_line, write_json
+from nps.files import os_errors_in_one_line, replace_file, write_json
 from nps.inspect import figures
 from nps.training.progress import ProgressLine
 from nps.training.provenance import describe
@@ -163,7 +163,7 @@ def run_steps(args: BenchArgs) -> dict[str, Any]:
 
 def write_steps(measured: dict[str, Any], args: BenchArgs) -> Path:
     path = args.out / f"steps-{args.steps}-{args.device}.json"
-    with told_in_one_line(f"cannot write into {args.out}"):
+    with os_errors_in_one_line(f"cannot write into {args.out}"):
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(path, {**measured, "rows": [asdict(row) for row in measured["rows"]]})
     return path
@@ -172,7 +172,7 @@ def write_steps(measured: dict[str, Any], args: BenchArgs) -> Path:
 def write(bench: Bench, folder: Path, *, draw: bool = True) -> list[Path]:
     """The JSON file and the figures."""
     paths = [folder / f"bench-{bench.device}.json"]
-    with told_in_one_line(f"cannot write into {folder}"):
+    with os_errors_in_one_line(f"cannot write into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(paths[0], bench.to_json())
     return [*paths, *(write_figures(bench, folder) if draw else [])]
@@ -181,7 +181,7 @@ def write(bench: Bench, folder: Path, *, draw: bool = True) -> list[Path]:
 def write_figures(bench: Bench, folder: Path) -> list[Path]:
     """Figures over each axis that has at least two sizes; none without matplotlib."""
     paths = []
-    with told_in_one_line(f"cannot write into {folder}"):
+    with os_errors_in_one_line(f"cannot write into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for axis in DRAWN if figures.available() else ():
             image = time_over(bench, axis)

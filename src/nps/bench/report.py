@@ -19,7 +19,7 @@ from nps.bench.goals import goals
 from nps.bench.measure import Row
 from nps.errors import UserError
 from nps.files import read_json
-from nps.inspect.report import Block, Heading, Lines, Report, Table, Text
+from nps.inspect.report import Heading, Lines, Part, Report, Table, Text
 
 SCHEMA = 1
 LETTERS = {"batch": "B", "slots": "M", "rules": "N"}
@@ -124,16 +124,16 @@ def _words(bench: Bench) -> str:
     return f"{where}; probed: {rates}. Slots of size {SLOT_DIM}, float32. {noise}"
 
 
-def _centre(bench: Bench, rows: Sequence[Row]) -> list[Block]:
+def _centre(bench: Bench, rows: Sequence[Row]) -> list[Part]:
     """All that is known of each model, for each work and mode."""
-    blocks: list[Block] = []
+    parts: list[Part] = []
     middle = [row for row in rows if (row.batch, row.slots, row.rules) == bench.centre]
     columns = ["Model", "ms", "× GNN", "10³ par.", "peak MB", "MFLOP", "ops", "÷ floor"]
     columns += ["÷ launches"] if bench.machine.launch_seconds else []
     for work, mode in dict.fromkeys((row.work, row.mode) for row in middle):
         chosen = [row for row in middle if (row.work, row.mode) == (work, mode)]
-        blocks.append(Table(columns, [_line(row) for row in chosen], f"{WORK_WORDS[work]}, {mode}"))
-    if not blocks:
+        parts.append(Table(columns, [_line(row) for row in chosen], f"{WORK_WORDS[work]}, {mode}"))
+    if not parts:
         return []
     b, m, n = bench.centre
     about = (
@@ -143,7 +143,7 @@ def _centre(bench: Bench, rows: Sequence[Row]) -> list[Block]:
     )
     if bench.machine.launch_seconds:
         about += " ÷ launches: time over that of as many empty kernels in a graph."
-    return [Heading(f"Batch {b}, {m} slots, {n} rules"), *blocks, Text(about)]
+    return [Heading(f"Batch {b}, {m} slots, {n} rules"), *parts, Text(about)]
 
 
 def _line(row: Row) -> list[str]:
@@ -157,13 +157,13 @@ def _line(row: Row) -> list[str]:
     return [MODELS[row.model].label, *map(_number, numbers)]
 
 
-def _axis(bench: Bench, axis: Axis, rows: Sequence[Row]) -> list[Block]:
+def _axis(bench: Bench, axis: Axis, rows: Sequence[Row]) -> list[Part]:
     """Times over one axis through the centre."""
     along = [row for row in rows if on_axis(row, axis, bench.centre)]
     sizes = sorted({getattr(row, axis) for row in along})
     if len(sizes) < 2:
         return []
-    blocks: list[Block] = [Heading(f"Over {axis}: ms, and how many times faster than GNN 512")]
+    parts: list[Part] = [Heading(f"Over {axis}: ms, and how many times faster than GNN 512")]
     for work, mode in dict.fromkeys((row.work, row.mode) for row in along):
         cells: dict[str, dict[int, str]] = {}
         for row in along:
@@ -175,8 +175,8 @@ def _axis(bench: Bench, axis: Axis, rows: Sequence[Row]) -> list[Block]:
         ]
         columns = ["Model", *(f"{LETTERS[axis]}={size}" for size in sizes)]
         if any(len(at) > 1 for at in cells.values()):
-            blocks.append(Table(columns, lines, f"{WORK_WORDS[work]}, {mode}"))
-    return blocks
+            parts.append(Table(columns, lines, f"{WORK_WORDS[work]}, {mode}"))
+    return parts
 
 
 def on_axis(row: Row, axis: Axis, centre: Sequence[int]) -> bool:
@@ -185,7 +185,7 @@ def on_axis(row: Row, axis: Axis, centre: Sequence[int]) -> bool:
     return all(getattr(row, name) == value for name, value in others if name != axis)
 
 
-def _goals(bench: Bench) -> list[Block]:
+def _goals(bench: Bench) -> list[Part]:
     lines = []
     for goal in bench.goals():
         sign = "≥" if goal["at_least"] else "≤"

@@ -92,8 +92,8 @@ def _inspect_args(more: type) -> type[Any]:
 
 
 def _write(path: Path, png: bytes) -> None:
-    from nps.files import replace_file, told_in_one_line
+    from nps.files import os_errors_in_one_line, replace_file
 
-    with told_in_one_line(f"cannot write {path}"):
+    with os_errors_in_one_line(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, png)

@@ -79,29 +79,35 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
         (
             "out",
             Annotated[str, tyro.conf.arg(metavar="PATH")],
-            field("Run folder; with --seeds the folder of the runs."),
+            field("Run folder; with --seeds, the folder that the runs go into."),
         ),
         (
             "seed",
             int,
-            field("Seed of initialisation, order and noise; with --seeds the first.", 0),
+            field("Seed of initialisation, order and noise; with --seeds, the first.", 0),
         ),
         ("seeds", int, field("Number of seeds to train, each as its own run.", 1)),
-        ("at_once", int | None, field("Most seeds in one stack (default: all that fit).", None)),
+        (
+            "at_once",
+            int | None,
+            field("Largest number of seeds in one stack (default: all that fit in memory).", None),
+        ),
         ("device", Device, field("cpu or cuda.", "cpu")),
-        ("capture", bool, field("On cuda, replay the step as a CUDA graph.", True)),
+        ("capture", bool, field("On cuda, capture the training step as a CUDA graph.", True)),
         ("precision", Precision, field("float32 is exact; tf32 and bf16 are faster.", "float32")),
         ("fresh", bool, field("Delete the run in --out and start over.", False)),
         ("tensorboard", bool, field("Also write TensorBoard logs.", False)),
         (
             "save_every",
             float,
-            field("Least seconds between checkpoints; a signal saves at once.", 30.0),
+            field(
+                "Minimum seconds between checkpoints; on a signal the run is saved at once.", 30.0
+            ),
         ),
         (
             "draw_every",
             int | None,
-            field("Epochs between pictures (default: with every validation).", None),
+            field("Epochs between pictures (default: at every validation).", None),
         ),
         ("data", DataFolder, dataclasses.field(default=None)),
         (
@@ -141,7 +147,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
             run.require_clearable()
         else:
             run.require_same(wanted[seed])
-    with memory.shortage_in_one_line(f"nps train {preset}"):
+    with memory.memory_errors_in_one_line(f"nps train {preset}"):
         task = experiment.make_task(config, device)
         steps_per_epoch(task, config)
         # Models of all seeds are built alike, unless each starts from a run of its own.
@@ -155,7 +161,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
                 run.claim(wanted[seed], fresh=options.fresh)
         distributed.wait_for_all()
         report = say if distributed.is_first() else quiet
-        with memory.shortage_in_one_line(str(out)):
+        with memory.memory_errors_in_one_line(str(out)):
             train_loop(task, config, runs, device, settings, report, models)
     if not distributed.is_first():
         return

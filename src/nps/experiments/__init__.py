@@ -18,7 +18,7 @@ from nps.experiments.custom import Custom
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.mnist import Mnist
 from nps.experiments.start import run_of
-from nps.files import told_in_one_line, write_json
+from nps.files import os_errors_in_one_line, write_json
 from nps.training.config import TrainConfig, from_json
 from nps.training.run import Run, find_checkpoint
 from nps.training.task import Task
@@ -117,7 +117,7 @@ def evaluate(
     else:
         name = f"test-on-{Path(on).stem}.json"
         metrics |= {"on": on} | task.test(model)
-    with told_in_one_line(f"cannot write {run.folder / name}"):
+    with os_errors_in_one_line(f"cannot write {run.folder / name}"):
         write_json(run.folder / name, metrics)
     return metrics
 
@@ -130,7 +130,7 @@ def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) ->
         return {}
     folder = run_of(start, saved["seed"]).folder
     if not folder.is_dir():
-        say(f"{run.folder}: not compared with the run it started from, {folder} is gone")
+        say(f"{run.folder}: not compared with the run it started from: {folder} does not exist")
         return {}
     experiment = find_experiment(saved["experiment"])
     return experiment.compare(task, load(folder, device), model)

@@ -13,7 +13,7 @@ from typing import Any
 from nps.errors import UserError
 from nps.experiments.results import Result
 from nps.experiments.tables import CURVES, RUNS, Key, Kind, Row, key, read_table, write_table
-from nps.files import told_in_one_line
+from nps.files import os_errors_in_one_line
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def add(folder: Path, runs: Sequence[Result], *, replace: bool = False) -> Added
             replaces a published one is published too.
     """
     experiment = _check(runs)
-    with told_in_one_line(f"cannot write to {folder}"):
+    with os_errors_in_one_line(f"cannot write to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         rows = _read(folder / RUNS, "runs", experiment)
@@ -50,7 +50,7 @@ def add(folder: Path, runs: Sequence[Result], *, replace: bool = False) -> Added
             published = run.published or old.get(run.key, {}).get("published", False)
             rows[run.key] = {**to_row(run), "published": published}
             curves[run.key] = to_curve(run)
-        with told_in_one_line(f"cannot write to {folder}"):
+        with os_errors_in_one_line(f"cannot write to {folder}"):
             # Curves first: a stop in between leaves one without a run, which nothing reads.
             write_table(folder / CURVES, "curves", experiment, curves.values())
             write_table(folder / RUNS, "runs", experiment, rows.values())

@@ -16,6 +16,7 @@ from typing import Any
 from nps.errors import UserError, nearest
 from nps.experiments.tables import CURVES, RUNS, Key, Row, key, read_table
 from nps.files import read_json
+from nps.training.config import with_new_names
 from nps.training.run import Run
 
 Curve = list[dict[str, Any]]
@@ -172,7 +173,7 @@ def _rows_of(folder: Path) -> list[Result]:
             preset=row["preset"],
             variant=row["variant"],
             seed=row["seed"],
-            config=row["config"],
+            config=with_new_names(row["config"]),
             test=row["test"] or {},
             provenance=row["provenance"],
             path=folder / row["group"] / row["variant"] / f"seed-{row['seed']}",

@@ -18,7 +18,7 @@ from nps.files import replace_file
 RUNS, CURVES = "runs.jsonl.xz", "curves.jsonl.xz"
 SCHEMA = 1
 MAX_BYTES = 512 * 2**20
-"""Uncompressed. Far more than a table of ours has: a larger file is not one, or is an attack."""
+"""Uncompressed, and far more than any of our tables has: a larger file is not one of them."""
 
 Kind = Literal["runs", "curves"]
 Row = dict[str, Any]
@@ -54,7 +54,7 @@ def write_table(path: Path, kind: Kind, experiment: str, rows: Iterable[Row]) ->
 
 
 def read_table(path: Path, kind: Kind) -> tuple[str, list[Row]]:
-    """The table's experiment and its rows, checked; what is wrong is said in one line."""
+    """The table's experiment and its rows, checked; raises a one-line error if it is damaged."""
     header, *rows = _lines(path)
     if header.get("table") != kind or not isinstance(header.get("experiment"), str):
         raise UserError(f"{path}: not a table of {kind}")

@@ -15,7 +15,6 @@ from nps.inspect.parts import Figure, Heading, Lines, Part, Table, Text
 from nps.inspect.terminal import show_table
 
 __all__ = [
-    "Block",
     "Figure",
     "Heading",
     "Lines",
@@ -26,8 +25,6 @@ __all__ = [
     "markdown",
     "put_into",
 ]
-
-Block = Part  # the reports of the experiments still use this name
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }

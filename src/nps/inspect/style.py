@@ -21,7 +21,7 @@ WIDTH = 7.0
 DPI = 160
 
 RULES = ("#332288", "#DDAA33", "#000000", "#66B5DC", "#8C510A", "#7A7A7A")
-"""Rules of one model, which are told apart by their line as well."""
+"""Colours of the rules of one model; their lines differ too."""
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 FILLS = ("full", "none", "left", "bottom")
 """Variants of one model: the first is solid, the second hollow and dashed, and so on."""
@@ -47,7 +47,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 @dataclass(frozen=True)
-class Look:
+class ModelStyle:
     """How one model is drawn."""
 
     colour: str
@@ -55,11 +55,11 @@ class Look:
 
 
 MODELS = {
-    "NPS": Look("#0058A8", "o"),
-    "parallel NPS": Look("#6CC0F5", "s"),
-    "GNN": Look("#E66F00", "^"),
-    "attention": Look("#1B7A3D", "D"),
-    "other": Look("#A83279", "v"),
+    "NPS": ModelStyle("#0058A8", "o"),
+    "parallel NPS": ModelStyle("#6CC0F5", "s"),
+    "GNN": ModelStyle("#E66F00", "^"),
+    "attention": ModelStyle("#1B7A3D", "D"),
+    "other": ModelStyle("#A83279", "v"),
 }
 MARKS = {
     "gnn": "GNN",
@@ -71,8 +71,8 @@ MARKS = {
     "nps": "NPS",
 }
 """What a label holds -> the model that it names; the first that is found counts."""
-FLOOR = Look("#9A9A9A", "")
-PAPER = Look("#000000", "*")
+FLOOR = ModelStyle("#9A9A9A", "")
+PAPER = ModelStyle("#000000", "*")
 
 
 def model_of(label: str) -> str:
@@ -97,10 +97,10 @@ def line(label: str, variant: int = 0) -> dict[str, Any]:
 
 def points(label: str, variant: int = 0) -> dict[str, Any]:
     """The same without a line between the points."""
-    look = MODELS[model_of(label)]
+    style = MODELS[model_of(label)]
     return {
-        "color": look.colour,
-        "marker": look.marker,
+        "color": style.colour,
+        "marker": style.marker,
         "fillstyle": FILLS[variant % len(FILLS)],
         "markerfacecoloralt": "white",
         "label": label,
@@ -115,8 +115,8 @@ def floor(label: str, variant: int = 0) -> dict[str, Any]:
 def paper(label: str, variant: int = 0) -> dict[str, Any]:
     """Numbers that the paper reports."""
     fill = FILLS[variant % len(FILLS)]
-    look = {"color": PAPER.colour, "marker": PAPER.marker, "markersize": 8, "fillstyle": fill}
-    return {**look, "linestyle": "none", "label": label}
+    marker = {"color": PAPER.colour, "marker": PAPER.marker, "markersize": 8, "fillstyle": fill}
+    return {**marker, "linestyle": "none", "label": label}
 
 
 def variants(labels: Iterable[str]) -> dict[str, int]:

@@ -19,6 +19,7 @@ from nps.rules.choice import hard_choice
 from nps.rules.config import Query
 from nps.rules.layer import RuleLayer
 from nps.rules.noise import StageNoise
+from nps.rules.ruleset import RuleSet
 from nps.rules.slots import pick, residual
 from nps.rules.trace import Choices
 
@@ -30,7 +31,8 @@ class Routing(RuleLayer):
     """One (rule, primary slot, context) triple a stage, chosen by an MLP over all slots.
 
     Args:
-        slot_dim, num_rules, stages, hidden_dim, temperature, selection_dim: as `SequentialNPS`.
+        slot_dim, num_rules, stages, hidden_dim, hidden_layers, temperature, selection_dim, rules:
+            as for `SequentialNPS`. Of a `RuleConfig`, what concerns keys and queries is ignored.
         num_slots: M, fixed.
         width: of the routing MLP (paper: 32).
         depth: its layers (paper: 4).
@@ -41,6 +43,11 @@ class Routing(RuleLayer):
 
     Shapes: slots (..., M, D) -> (..., M, D).
     """
+
+    unused = RuleLayer.unused | {
+        "rule_dim", "key_dim", "query", "context_query", "dropout", "context_dropout",
+        "self_context", "context_gradient",
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -53,8 +60,10 @@ class Routing(RuleLayer):
         noisy: bool = False,
         stages: int = 1,
         hidden_dim: int = 128,
+        hidden_layers: int = 1,
         temperature: float = 1.0,
         selection_dim: int | None = None,
+        rules: RuleSet | None = None,
     ) -> None:
         require_int("num_slots", num_slots, at_least=1)
         require_int("width", width, at_least=1)
@@ -66,8 +75,10 @@ class Routing(RuleLayer):
             stages=stages,
             rule_dim=1,
             hidden_dim=hidden_dim,
+            hidden_layers=hidden_layers,
             temperature=temperature,
             selection_dim=selection_dim,
+            rules=rules,
         )
         self.noisy = noisy
         # The router chooses by number: rules have no condition of their own.

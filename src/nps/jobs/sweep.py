@@ -20,14 +20,21 @@ from nps.errors import RunFailed, UserError
 from nps.experiments import evaluate
 from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, read_run
-from nps.files import read_json, replace_file, told_in_one_line, write_json
+from nps.files import os_errors_in_one_line, read_json, replace_file, write_json
 from nps.inspect.report import Table, markdown
 from nps.jobs import table as sweep_table
 from nps.jobs.cluster import ray_cluster
 from nps.jobs.grid import Grid, Point, points
 from nps.jobs.processes import Job, Process, default_workers, job_of, train_all
 from nps.training import checkpoint
-from nps.training.config import SCHEMA, TrainConfig, differences, to_json, with_defaults
+from nps.training.config import (
+    SCHEMA,
+    TrainConfig,
+    differences,
+    to_json,
+    with_defaults,
+    with_new_names,
+)
 from nps.training.progress import ProgressLine
 from nps.training.run import Run, identity
 from nps.training.signals import Interrupted, Signals
@@ -105,12 +112,12 @@ class Sweep:
             if not isinstance(saved, dict) or not {"preset", "config"} <= set(saved):
                 raise UserError(f"{path}: damaged, preset or config is missing")
             wanted = {"preset": self.preset, **to_json(self.config)}
-            known = {"preset": saved["preset"], **with_defaults(saved["config"])}
+            known = {"preset": saved["preset"], **with_defaults(with_new_names(saved["config"]))}
             _refuse(self.out, differences(known, wanted))
         for member in members:
             _refuse(member.run.folder, member.run.differences(member.identity))
         record = {"preset": self.preset, "grid": self.grid, "seeds": self.seeds}
-        with told_in_one_line(f"cannot write {path}"):
+        with os_errors_in_one_line(f"cannot write {path}"):
             write_json(path, {"schema": SCHEMA, **record, "config": to_json(self.config)})
 
 
@@ -156,7 +163,7 @@ def run_sweep(sweep: Sweep, execution: Execution, report: Callable[[str], None])
                 results[member.point.name].append(read_run(member.run.folder))
         full_table = sweep_table.table(sweep.points(), results, sweep.seeds)
         record = sweep_table.record(sweep.points(), results)
-        with told_in_one_line(f"cannot write {sweep.out / 'table.md'}"):
+        with os_errors_in_one_line(f"cannot write {sweep.out / 'table.md'}"):
             replace_file(sweep.out / "table.md", (markdown(full_table) + "\n").encode())
             reasons = {str(path.relative_to(sweep.out)): why for path, why in failed.items()}
             write_json(sweep.out / "table.json", {"points": record, "failed": reasons})

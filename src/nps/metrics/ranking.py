@@ -197,18 +197,18 @@ def report(
     for step in steps:
         true, equal = states[:, step], None if state is None else state[:, step]
         metrics[step] = {}
-        for who, predicted in {"": rollout[:, step - 1], "identity_": states[:, 0]}.items():
+        for baseline, predicted in {"": rollout[:, step - 1], "identity_": states[:, 0]}.items():
             found = {
                 "": ranks(predicted, true, chunk=chunk),
                 "_episode": ranks_among(predicted, states, step, state=state),
             }
             if equal is not None:
                 found["_distinct"] = ranks(predicted, true, state=equal, chunk=chunk)
-            for among, both in found.items():
+            for candidates, both in found.items():
                 for ties, each in {"": both.lenient, "_strict": both.strict}.items():
                     score = hits_and_mrr(each)
-                    metrics[step][f"{who}h1{among}{ties}"] = score.hits
-                    metrics[step][f"{who}mrr{among}{ties}"] = score.mrr
+                    metrics[step][f"{baseline}h1{candidates}{ties}"] = score.hits
+                    metrics[step][f"{baseline}mrr{candidates}{ties}"] = score.mrr
     return metrics
 
 

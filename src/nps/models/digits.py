@@ -10,7 +10,7 @@ rule reads: no rule can serve two operations by reading which one was requested.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -46,8 +46,9 @@ class OperandNPS(SequentialNPS):
     The trace has the rule at slot p, which it read; its context is s, the slot that chose the rule;
     its context scores are those of step 3, among which p is the largest.
 
-    Args: as for `SequentialNPS`; without `self_context` p is never s. With `asks`, step 2 chooses
-        a rule for that slot only, and the scores of the others are -inf.
+    Args: as for `SequentialNPS`, with one stage; without `self_context` p is never s. With
+        `selecting_slot`, step 2 chooses a rule for that slot only, and the scores of the others
+        are -inf.
 
     Shapes: slots (..., M, D) -> (..., D).
     """
@@ -57,46 +58,35 @@ class OperandNPS(SequentialNPS):
         slot_dim: int,
         num_rules: int,
         *,
-        rule_dim: int = 6,
-        key_dim: int = 32,
-        hidden_dim: int = 128,
-        temperature: float = 1.0,
-        dropout: float = 0.0,
-        self_context: bool = True,
-        asks: int | None = None,
+        selecting_slot: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            slot_dim,
-            num_rules,
-            rule_dim=rule_dim,
-            key_dim=key_dim,
-            hidden_dim=hidden_dim,
-            temperature=temperature,
-            dropout=dropout,
-            self_context=self_context,
-        )
-        self.asks = asks
+        super().__init__(slot_dim, num_rules, **settings)
+        if self.stages != 1:
+            raise ValueError(f"stages: got {self.stages}, expected 1: the result is not slots")
+        self.selecting_slot = selecting_slot
 
     def stage(
         self, slots: Tensor, features: Tensor, allowed: Allowed, noise: StageNoise
     ) -> tuple[Tensor, Choices]:
         if allowed.slots is not None:
             raise ValueError("slot_mask is not supported by OperandNPS: its result is not a slot")
-        # Steps 2 and 3: a slot asks for a rule, then chooses the slot that the rule reads.
-        asking, rule, scores = self.select_rule(features, allowed, noise)
-        operand, operand_scores = self.bind_context(features, asking, allowed, noise)
+        # Steps 2 and 3: a slot selects a rule, then the slot that the rule reads.
+        selecting, rule, scores = self.select_rule(features, allowed, noise)
+        operand, operand_scores = self.bind_context(features, selecting, allowed, noise)
         # Step 4: the rule reads the slot of step 3 alone.
         slot = pick(operand, slots).squeeze(-2)
         new = slot + self.action(slot, rule.squeeze(-2))
-        chosen = operand.squeeze(-2), rule, asking.unsqueeze(-2)
+        chosen = operand.squeeze(-2), rule, selecting.unsqueeze(-2)
         return new, Choices(*chosen, scores, operand_scores)
 
     def select_rule(self, features: Tensor, allowed: Allowed, noise: StageNoise) -> Selected:
-        if self.asks is None:
+        if self.selecting_slot is None:
             return super().select_rule(features, allowed, noise)
-        asks = torch.arange(features.shape[-2], device=features.device) == self.asks
-        primary, rule, scores = super().select_rule(features, allowed._replace(slots=asks), noise)
-        return Selected(primary, rule, scores.masked_fill(~asks.unsqueeze(-1), -torch.inf))
+        selects = torch.arange(features.shape[-2], device=features.device) == self.selecting_slot
+        only = allowed._replace(slots=selects)
+        primary, rule, scores = super().select_rule(features, only, noise)
+        return Selected(primary, rule, scores.masked_fill(~selects.unsqueeze(-1), -torch.inf))
 
     def action(
         self, slot: Float[Tensor, "*batch D"], rule: Float[Tensor, "*batch N"]

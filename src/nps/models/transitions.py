@@ -10,23 +10,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
 from nps.interactions import GNN, TransformerLayer
 from nps.networks import NormalisedMLP
-from nps.rules import ParallelNPS, RuleLayer, SequentialNPS, Trace
+from nps.rules import ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
-from nps.rules.config import ContextGradient
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 Kind = Literal["snps", "pnps", "gnn", "attention", "mlp", "identity"]
-Selection = Literal["linear", "mlp", "per-slot"]
 
 
 class Transition(nn.Module, ABC):
@@ -52,8 +49,8 @@ class RuleTransition(Transition):
     """A rule layer over [slot, action].
 
     A rule reads, and may change, the whole vector; its changes of the action part are visible to
-    later stages and then dropped. With `selection="per-slot"`, rules and contexts are selected from
-    features computed with a separate matrix for each slot position, as in the authors' programs:
+    later stages and then dropped. With `PerSlot` features, rules and contexts are selected from
+    vectors computed with a separate matrix for each slot position, as in the authors' programs:
     slots then differ by position, and the selection is no longer equivariant to their order.
 
     Args:
@@ -182,28 +179,19 @@ DENSE: dict[str, Callable[[int, int, int], Transition]] = {
     "attention": AttentionTransition,
     "mlp": MLPTransition,
 }
+RULES: dict[str, type[RuleLayer]] = {"snps": SequentialNPS, "pnps": ParallelNPS}
 
 
 def make_transition(
     kind: Kind,
     slot_dim: int,
     action_dim: int,
+    rules: RuleConfig,
     *,
     slots: int,
+    selection_per_slot: bool = False,
     index_dim: int = 0,
     hidden_dim: int = 512,
-    rules: int = 1,
-    stages: int = 1,
-    rule_dim: int = 64,
-    key_dim: int = 32,
-    rule_hidden_dim: int = 128,
-    rule_layers: int = 1,
-    selection: Selection = "linear",
-    temperature: float = 1.0,
-    self_context: bool = True,
-    context_gradient: ContextGradient = "slot",
-    context_dropout: float = 0.0,
-    null_handicap: float = 0.0,
 ) -> Transition:
     """Build any of the transitions.
 
@@ -211,21 +199,16 @@ def make_transition(
         kind: sequential or parallel NPS, or a baseline.
         slot_dim: D.
         action_dim: A, size of the action of each slot.
-        slots: M; only used by selection "per-slot".
+        rules: settings of the rule layer; ignored by the baselines.
+        slots: M; only used if `selection_per_slot`.
+        selection_per_slot: select from features that have a matrix of their own for each slot
+            position. With one rule and an action copied to every slot, the paper's linear
+            selection cannot see the action; this one can, and so can `query="mlp"`.
         index_dim: how many entries of A, the last ones, are the slot's index. Rules see them,
             selection does not, so that what it learns for one slot holds for all.
         hidden_dim: width of the baselines.
-        rules, stages, rule_dim, key_dim: N, K and sizes of the rule layers.
-        rule_hidden_dim, rule_layers: units and number of the hidden layers of a rule's MLP.
-        selection: how selection sees the slots: "linear" is the paper's; with one rule and an
-            action copied to every slot it cannot see the action, "mlp" and "per-slot" can.
-        temperature: of the straight-through softmax.
-        self_context: whether a slot may be its own context.
-        context_gradient, context_dropout: how contexts are learned, see `SequentialNPS`.
-        null_handicap: subtracted from the null rule's scores in parallel NPS.
     """
-    require_choice("kind", kind, ("snps", "pnps", "identity", *DENSE))
-    require_choice("selection", selection, get_args(Selection))
+    require_choice("kind", kind, (*RULES, "identity", *DENSE))
     require_int("slots", slots, at_least=1)
     if kind == "identity":
         return Identity()
@@ -234,26 +217,11 @@ def make_transition(
     size = slot_dim + action_dim
     features: nn.Module | None = None
     seen: int | None = None
-    if selection == "per-slot":
-        seen = 3 * key_dim  # wide enough for W^q and both matrices of binding to differ
+    if selection_per_slot:
+        seen = 3 * rules.key_dim  # wide enough for W^q and both matrices of binding to differ
         features = PerSlot(slots, size, seen)
     elif index_dim:
         seen = size - index_dim
         features = Leading(seen)
-    parallel = partial(ParallelNPS, null_handicap=null_handicap)
-    layer = (SequentialNPS if kind == "snps" else parallel)(
-        size,
-        rules,
-        stages=stages,
-        rule_dim=rule_dim,
-        key_dim=key_dim,
-        hidden_dim=rule_hidden_dim,
-        hidden_layers=rule_layers,
-        selection_dim=seen,
-        query="mlp" if selection == "mlp" else "linear",
-        temperature=temperature,
-        self_context=self_context,
-        context_gradient=context_gradient,
-        context_dropout=context_dropout,
-    )
+    layer = RULES[kind].from_config(rules, size, selection_dim=seen)
     return RuleTransition(layer, slot_dim, features)

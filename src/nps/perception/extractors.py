@@ -151,9 +151,9 @@ class ObjectEncoder(nn.Module):
     Shapes: images (B, size, size, C), as bytes or as numbers from 0 to 1 -> (B, M, D).
     """
 
-    plain = False
-    """If True, training uses the maps without contrast: a first phase that a task may have. Light
-    and dark distinguish two objects in one map, until it shows only one."""
+    without_contrast = False
+    """In training, the encoder sees the maps without contrast (an optional first phase). Light and
+    dark distinguish two objects in one map, until it shows only one."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class ObjectEncoder(nn.Module):
             sizes = ", ".join(map(str, expected))
             raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
         maps: Tensor = self.extractor(images)
-        if self.contrasted and not (self.plain and self.training):
+        if self.contrasted and not (self.without_contrast and self.training):
             maps = contrast(maps)
         return maps.permute(0, 3, 1, 2)
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -58,9 +57,10 @@ class Bound(NamedTuple):
 class RuleLayer(nn.Module, ABC):
     """Base of `SequentialNPS` and `ParallelNPS`, whose docstrings explain the arguments."""
 
-    has_null_rule = False
-    """Whether the algorithm has a null rule, and so takes `null_handicap`."""
-    alone = False
+    unused: ClassVar[frozenset[str]] = frozenset({"null_handicap"})
+    """Fields of `RuleConfig` that the algorithm has no use for; its constructor does not take
+    them."""
+    without_context = False
     """In training, rules see zeros in place of their context (an optional first phase)."""
 
     def __init__(
@@ -131,13 +131,18 @@ class RuleLayer(nn.Module, ABC):
         *,
         selection_dim: int | None = None,
         rules: RuleSet | None = None,
+        **options: Any,
     ) -> Self:
-        """Build a layer from its settings; `layer.config` gives them back."""
-        options = config.keywords()
-        if not cls.has_null_rule:
-            del options["null_handicap"]
-        layer = cls(slot_dim, selection_dim=selection_dim, rules=rules, **options)
-        layer.config = replace(layer.config, null_handicap=config.null_handicap)
+        """Build a layer from its settings; `layer.config` gives them back.
+
+        Args:
+            config: the settings; those in `unused` are ignored.
+            slot_dim, selection_dim, rules: as for the constructor.
+            options: further arguments of a subclass's constructor.
+        """
+        settings = {name: x for name, x in config.keywords().items() if name not in cls.unused}
+        layer = cls(slot_dim, selection_dim=selection_dim, rules=rules, **settings, **options)
+        layer.config = config
         return layer
 
     def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
@@ -275,7 +280,7 @@ class RuleLayer(nn.Module, ABC):
     ) -> Float[Tensor, "*batch P *slot"]:
         """The rules' updates of the primary slots in the chosen contexts."""
         events = self.rules.event_dims
-        if self.alone and self.training:
+        if self.without_context and self.training:
             return self._act(primary, torch.zeros_like(primary), rule)
         if self.context_gradient == "slot" or not torch.is_grad_enabled():
             return self._act(primary, pick(context, slots, events), rule)

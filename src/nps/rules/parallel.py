@@ -60,7 +60,7 @@ class ParallelNPS(RuleLayer):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
-    has_null_rule = True
+    unused = frozenset()
 
     def __init__(
         self, slot_dim: int, num_rules: int, *, null_handicap: float = 0.0, **options: Any

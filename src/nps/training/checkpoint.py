@@ -24,7 +24,7 @@ import safetensors.torch
 from torch import Tensor
 
 from nps.errors import UserError
-from nps.files import told_in_one_line, whole_folder, write_bytes
+from nps.files import os_errors_in_one_line, whole_folder, write_bytes
 from nps.training.config import SCHEMA
 
 NAME = re.compile(r"step-(\d{8,})")
@@ -33,7 +33,7 @@ Tensors = dict[str, Tensor]
 
 
 class Damaged(UserError):
-    """A checkpoint that is not what was written."""
+    """A checkpoint whose files do not match its manifest."""
 
 
 class Unreadable(UserError):
@@ -60,7 +60,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     path = path_of(folder, checkpoint.step)
     found = steps(folder)
     before = f"{path_of(folder, found[-1]).name} is whole" if found else "none was written before"
-    with told_in_one_line(f"cannot write {path} (the checkpoint before: {before})"):
+    with os_errors_in_one_line(f"cannot write {path} (the checkpoint before: {before})"):
         if path.exists():  # the same moment, saved again after a resume
             shutil.rmtree(path)
         with whole_folder(path) as temporary:
@@ -170,7 +170,7 @@ def _set_aside(path: Path) -> Path:
     while aside.exists():
         number += 1
         aside = path.with_name(f"damaged-{path.name}-{number}")
-    with told_in_one_line(f"cannot rename {path}"):
+    with os_errors_in_one_line(f"cannot rename {path}"):
         path.rename(aside)
     return aside
 

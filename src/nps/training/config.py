@@ -17,6 +17,8 @@ from nps.training.precision import Precision
 
 SCHEMA = 1
 """Version of the run folder's layout. Readers refuse newer ones."""
+RENAMED = {"alone_until": "context_from", "image_asks": "image_selects"}
+"""Fields of experiments' configs: old name -> new name. Saved runs and tables have the old ones."""
 
 
 @dataclass(frozen=True)
@@ -26,22 +28,22 @@ class TrainConfig:
     epochs: int = 100
     """Passes over the training set."""
     batch_size: int = 64
-    """Examples a step; an epoch's incomplete last batch is left out, so shapes never change."""
+    """Examples per step; the incomplete last batch of an epoch is left out."""
     learning_rate: float = 1e-4
     """Adam's learning rate."""
     final_learning_rate: float | None = None
-    """Where a cosine schedule ends; none keeps the rate constant."""
+    """Learning rate at the end of a cosine schedule; none keeps it constant."""
     restart_at: float | None = None
-    """Share of the training after which the cosine starts over; none runs it once."""
+    """Fraction of training after which the cosine starts over; none: never."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises linearly from zero."""
     weight_decay: float = 0.0
     """Decoupled weight decay (AdamW)."""
     clip_norm: float | None = None
-    """Clip the gradient's norm to this; none leaves it."""
+    """Clip the norm of the gradient to this; none does not clip."""
     ema_decay: float | None = None
-    """Validate and test an exponential moving average of the weights with this decay; none uses
-    the weights themselves."""
+    """Decay of an exponential moving average of the parameters, which is validated and tested in
+    their place; none uses the parameters themselves."""
     validate_every: int = 5
     """Epochs between validations; the best model is chosen there."""
 
@@ -111,7 +113,8 @@ def from_json(cls: type[C], data: object) -> C:
     """Build a config from JSON data, or say in one line what is wrong with it."""
     if not isinstance(data, dict):
         raise UserError(f"config: got {type(data).__name__}, expected an object of fields")
-    hints = typing.get_type_hints(cls)
+    fields, types = {field.name for field in dataclasses.fields(cls)}, typing.get_type_hints(cls)
+    hints = {name: hint for name, hint in types.items() if name in fields}
     for key, value in data.items():
         if key not in hints:
             raise UserError(f"config: unknown field {key!r}{nearest(str(key), hints)}")
@@ -141,6 +144,11 @@ def _word(text: str) -> bool | None:
     if text.lower() not in words:
         raise ValueError
     return words[text.lower()]
+
+
+def with_new_names(config: dict[str, Any]) -> dict[str, Any]:
+    """A saved config, with the fields that were renamed after it was saved."""
+    return {RENAMED.get(name, name): value for name, value in config.items()}
 
 
 def with_defaults(config: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nps.errors import UserError, extra
-from nps.files import replace_file, told_in_one_line
+from nps.files import os_errors_in_one_line, replace_file
 
 if TYPE_CHECKING:
     from jaxtyping import UInt8
@@ -44,7 +44,7 @@ class MetricLog:
         self, path: Path, length: int, tensorboard: Path | None = None, step: int = 0
     ) -> None:
         self.path = path
-        with told_in_one_line(f"cannot write {path}"):
+        with os_errors_in_one_line(f"cannot write {path}"):
             self._file = path.open("ab")
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)
@@ -56,7 +56,7 @@ class MetricLog:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """One epoch: `epoch`, `step`, means by name, and `validation` if there was one."""
-        with told_in_one_line(f"cannot write {self.path}"):
+        with os_errors_in_one_line(f"cannot write {self.path}"):
             self._file.write((json.dumps(row) + "\n").encode())
             self._file.flush()
         if self._board is not None:
@@ -68,15 +68,15 @@ class MetricLog:
         """figures/<name>-epoch-<epoch>.png, and the same in TensorBoard."""
         data = png(picture)
         path = self.path.parent / "figures" / f"{name}-epoch-{epoch:04d}.png"
-        with told_in_one_line(f"cannot write {path}"):
+        with os_errors_in_one_line(f"cannot write {path}"):
             path.parent.mkdir(exist_ok=True)
             replace_file(path, data)
         if self._board is not None:
             _add_image(self._board, name, data, step)
 
     def sync(self) -> None:
-        """Bring the log to disk, before a checkpoint refers to its length."""
-        with told_in_one_line(f"cannot write {self.path}"):
+        """Flush the log to disk, before a checkpoint refers to its length."""
+        with os_errors_in_one_line(f"cannot write {self.path}"):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:

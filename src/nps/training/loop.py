@@ -91,7 +91,7 @@ def train(
 
 
 def steps_per_epoch(task: Task, config: TrainConfig) -> int:
-    """Steps of one pass over the training set; refuses batches that cannot be."""
+    """Steps of one pass over the training set; refuses a batch that is larger than it."""
     if config.batch_size > task.examples:
         raise UserError(
             f"batch_size: got {config.batch_size}, expected at most the {task.examples} "

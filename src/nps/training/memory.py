@@ -63,7 +63,7 @@ def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
 
 
 @contextlib.contextmanager
-def shortage_in_one_line(doing: str) -> Iterator[None]:
+def memory_errors_in_one_line(doing: str) -> Iterator[None]:
     """Report a lack of memory in one line."""
     try:
         yield
@@ -72,6 +72,6 @@ def shortage_in_one_line(doing: str) -> Iterator[None]:
         known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
         if not known and not any(words in message for words in REFUSED):
             raise
-        wanted = re.search(r"[Tt]ried to allocate ([\d.]+ \w+)", message)
-        asked = f" (tried to allocate {wanted.group(1)})" if wanted else ""
-        raise RunFailed(f"{doing}: not enough memory{asked}") from error
+        found = re.search(r"[Tt]ried to allocate ([\d.]+ \w+)", message)
+        size = f" (tried to allocate {found.group(1)})" if found else ""
+        raise RunFailed(f"{doing}: not enough memory{size}") from error

@@ -3,7 +3,7 @@
 Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019), over the parameters of all seeds at
 once. torch's own cannot leave single seeds out, and its fused kernel gives a small vector to two of
 a GPU's processors. What depends on the step alone (learning rate, both bias corrections, weight
-decay) is a table. On a GPU with Triton a step is one kernel (kernels.py), otherwise ten operations.
+decay) is a table. `kernels/adam.py` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nps import kernels
+from nps.kernels.adam import DECAY_OF_MEAN, DECAY_OF_SQUARE, adam
 from nps.training.config import TrainConfig
 from nps.training.stack import Stack
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-DECAY_OF_MEAN = 0.9
-DECAY_OF_SQUARE = 0.999
 EPSILON = 1e-8
 
 
@@ -85,22 +83,8 @@ class Adam:
             alive: which seeds to move.
         """
         stack, moments = self._stack, (self.mean, self.square)
-        vector, spread = stack.vector, stack.spread
-        if kernels.possible(vector):
-            from nps.training.kernels import adam
-
-            decay = (DECAY_OF_MEAN, DECAY_OF_SQUARE, self._decays)
-            adam(vector, gradient, *moments, self._table, step, stack.seed_of, factor, alive, decay)
-            return
-        rate, epsilon, shrink = self._table.index_select(0, step).unbind(1)
-        moves = spread(alive)
-        gradient = torch.where(moves, gradient * spread(factor), 0.0)
-        self.mean.lerp_(gradient, 1.0 - DECAY_OF_MEAN)
-        self.square.mul_(DECAY_OF_SQUARE).addcmul_(gradient, gradient, value=1.0 - DECAY_OF_SQUARE)
-        denominator = self.square.sqrt().add_(epsilon)
-        if self._decays:
-            vector.mul_(torch.where(moves, 1.0 - shrink, 1.0))
-        vector.addcmul_(self.mean / denominator, torch.where(moves, rate, 0.0), value=-1.0)
+        settings = self._table, step, stack.seed_of, factor, alive
+        adam(stack.vector, gradient, *moments, *settings, decays=self._decays)
 
 
 class MovingAverage:

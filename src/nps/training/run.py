@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from nps.errors import UserError, say
-from nps.files import read_json, told_in_one_line, write_json
+from nps.files import os_errors_in_one_line, read_json, write_json
 from nps.training import checkpoint
-from nps.training.config import SCHEMA, TrainConfig, differences, to_json, with_defaults
+from nps.training.config import (
+    SCHEMA,
+    TrainConfig,
+    differences,
+    to_json,
+    with_defaults,
+    with_new_names,
+)
 from nps.training.precision import Precision
 
 REQUIRED = {"schema", "experiment", "preset", "seed", "config"}
@@ -57,7 +64,10 @@ class Run:
             raise UserError(
                 f"{path}: schema {saved['schema']}, this nps reads up to {SCHEMA}: update nps"
             )
-        return {"precision": self._first_precision(), **saved}
+        if not isinstance(saved["config"], dict):
+            raise UserError(f"{path}: damaged, config is not an object of fields")
+        config = with_new_names(saved["config"])
+        return {"precision": self._first_precision(), **saved, "config": config}
 
     def _first_precision(self) -> str:
         """That of a run whose config.json is older than this field."""
@@ -96,7 +106,7 @@ class Run:
         return differences(_flat(self.read()), _flat(json.loads(json.dumps(identity))))
 
     def complete(self, identity: dict[str, Any]) -> bool:
-        """Whether the run with this identity is trained to its end; its files tell."""
+        """Whether the run with this identity is trained to its end, judging by its files."""
         if not (self.folder / "config.json").exists() or self.differences(identity):
             return False
         rows = self.metrics()
@@ -115,7 +125,7 @@ class Run:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the folder's lock; a second writer is refused."""
-        with told_in_one_line(f"cannot write to {self.folder}"):
+        with os_errors_in_one_line(f"cannot write to {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock: IO[str] = (self.folder / ".lock").open("a+")
         with lock:
@@ -125,7 +135,7 @@ class Run:
                 lock.seek(0)
                 owner = lock.read().strip() or "unknown"
                 raise UserError(f"{self.folder}: in use by another process (pid {owner})") from None
-            with told_in_one_line(f"cannot write to {self.folder}"):
+            with os_errors_in_one_line(f"cannot write to {self.folder}"):
                 lock.truncate(0)
                 lock.write(str(os.getpid()))
                 lock.flush()
@@ -138,7 +148,7 @@ class Run:
         wanted = {"schema": SCHEMA, **json.loads(json.dumps(identity))}
         path = self.folder / "config.json"
         if not path.exists():
-            with told_in_one_line(f"cannot write {path}"):
+            with os_errors_in_one_line(f"cannot write {path}"):
                 write_json(path, wanted)
             return
         self.require_same(identity)
@@ -206,12 +216,12 @@ class Run:
         self._write_provenance([*self.provenance(), session])
 
     def end_session(self, session: dict[str, Any]) -> None:
-        """Record how the session ended that was begun last."""
+        """Record how the newest session ended."""
         self._write_provenance([*self.provenance()[:-1], session])
 
     def _write_provenance(self, sessions: list[dict[str, Any]]) -> None:
         path = self.folder / "provenance.json"
-        with told_in_one_line(f"cannot write {path}"):
+        with os_errors_in_one_line(f"cannot write {path}"):
             write_json(path, sessions)
 
 

@@ -141,7 +141,7 @@ class Stack:
 
     @torch.no_grad()
     def model_of(self, s: int) -> nn.Module:
-        """Seed s's model as an ordinary module, until another seed's is asked for."""
+        """Seed s's model as an ordinary module, valid until the next call."""
         if self.size > 1:
             self._lend(s, self.vector, self.constants)
         return self.model

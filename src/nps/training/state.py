@@ -68,7 +68,7 @@ class State:
             self.sums[name] += values
 
     def take_sums(self) -> list[dict[str, float]]:
-        """The sums of each seed, on the host; they begin again at zero."""
+        """The sums of each seed, on the host; resets them to zero."""
         names = list(self.sums)
         rows = torch.stack([self.sums[name] for name in names]).T.tolist()
         for total in self.sums.values():
@@ -99,7 +99,7 @@ class State:
 
     @torch.no_grad()
     def restore(self, s: int, saved: Checkpoint) -> None:
-        """Give seed s what was saved of it."""
+        """Restore seed s from its checkpoint."""
         stack, best = self.stack, self.best
         rows = torch.arange(stack.size, device=stack.vector.device) == s
         if saved.state["best_score"] is not None:
@@ -155,7 +155,7 @@ class Best:
         self.step = [0] * stack.size
 
     def consider(self, scores: list[float], step: int) -> None:
-        """Keep the stack's present models where they score better than any before."""
+        """Keep the current models of the seeds whose score is the best so far."""
         better = [new < old for new, old in zip(scores, self.score, strict=True)]
         if any(better):
             self.copy(torch.tensor(better, device=self.vector.device))
@@ -164,7 +164,7 @@ class Best:
                 self.score[s], self.step[s] = score, step
 
     def copy(self, rows: Bool[Tensor, "S"]) -> None:
-        """Take the models of some seeds."""
+        """Copy the current models of some seeds."""
         stack = self._stack
         self.vector.copy_(torch.where(stack.spread(rows), stack.vector, self.vector))
         for name, kept in self.constants.items():

@@ -216,7 +216,7 @@ def test_everything_else_takes_the_steps(kind, stages):
     make(kind, rules=ConvRules(4, 6, hidden_dim=3), **plain)(torch.randn(4, 5, 6, 3, 3))
     layer = make(kind, **plain)
     layer(slots[:0])
-    layer.alone = True
+    layer.without_context = True
     layer(slots)
     assert not stages
 

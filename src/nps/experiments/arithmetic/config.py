@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nps.experiments.rule_settings import RuleSettings
+from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
-from nps.training.config import TrainConfig
+from nps.rules.config import Query
 
 
 @dataclass(frozen=True)
-class Config(TrainConfig):
+class Config(RuleSettings):
     """Coordinate arithmetic. Defaults are the paper's."""
 
     epochs: int = 300
@@ -22,15 +24,11 @@ class Config(TrainConfig):
     model: Literal["nps", "routing"] = "nps"
     """What selects: NPS, or a routing MLP (the paper's baseline)."""
     rules: int = 4
-    """Number of rules N."""
-    reading: Literal["any", "other"] = "any"
-    """The contextual point: any of the two (possibly the primary itself), or the other one."""
     rule_dim: int = 12
-    """Size of a rule's embedding."""
-    key_dim: int = 32
-    """Size of queries and keys."""
     hidden_dim: int = 16
     """Hidden units of a rule's MLP."""
+    reading: Literal["any", "other"] = "any"
+    """The contextual point: any of the two (possibly the primary itself), or the other one."""
     dropout: float = 0.35
     """Probability that a selection score is set to zero in training."""
     dropout_until: float | None = None
@@ -41,14 +39,10 @@ class Config(TrainConfig):
     """Weight of the entropy bonus on the mean use of the rules; it keeps all of them in use."""
     settle_from: float | None = None
     """Fraction of training after which selection has no noise and no dropout."""
-    query: Literal["linear", "mlp"] = "linear"
+    query: Query = RuleConfig.query
     """Queries of rule selection: the paper's matrix, or a small network."""
-    context_query: Literal["linear", "mlp"] = "linear"
+    context_query: Query = "linear"
     """Queries and keys of context selection: a matrix, or a small network."""
-    self_context: bool = True
-    """Whether a point may be its own context."""
-    temperature: float = 1.0
-    """Temperature of the straight-through softmax."""
     router_noise: bool = False
     """Gumbel noise in the routing MLP; without it, it takes the argmax, as a Switch does."""
     train_examples: int = 10_000
@@ -62,8 +56,6 @@ class Config(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rules", "rule_dim", "key_dim", "hidden_dim"):
-            require_int(name, getattr(self, name), at_least=1)
         for name in ("train_examples", "validation_examples", "test_examples"):
             require_int(name, getattr(self, name), at_least=1)
         if self.batch_size > self.train_examples:
@@ -71,13 +63,11 @@ class Config(TrainConfig):
                 f"batch_size: got {self.batch_size}, expected at most the {self.train_examples} "
                 "training examples"
             )
-        require_number("dropout", self.dropout, 0.0, 1.0, open_top=True)
         if self.dropout_until is not None:
             require_number("dropout_until", self.dropout_until, 0.01, 1.0, open_top=False)
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)
         require_number("balance", self.balance, 0.0, 1e3, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
-        require_number("temperature", self.temperature, 1e-6, 1e6, open_top=False)
         require_choice("model", self.model, ("nps", "routing"))
         require_choice("reading", self.reading, ("any", "other"))

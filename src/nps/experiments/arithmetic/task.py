@@ -118,30 +118,11 @@ def what_fired(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def make_layer(config: Config) -> RuleLayer:
-    shared: dict[str, Any] = {
-        "hidden_dim": config.hidden_dim,
-        "selection_dim": 2 * len(COORDINATES),
-        "temperature": config.temperature,
-    }
+    rules, dim = config.rule_config, len(COORDINATES)
     if config.model == "routing":
-        return Routing(
-            len(COORDINATES),
-            config.rules,
-            num_slots=POINTS,
-            noisy=config.router_noise,
-            **shared,
-        )
-    layer = SequentialNPS(
-        len(COORDINATES),
-        config.rules,
-        rule_dim=config.rule_dim,
-        key_dim=config.key_dim,
-        dropout=config.dropout,
-        query=config.query,
-        context_query=config.context_query,
-        self_context=config.self_context,
-        **shared,
-    )
+        noisy = config.router_noise
+        return Routing.from_config(rules, dim, selection_dim=2 * dim, num_slots=POINTS, noisy=noisy)
+    layer = SequentialNPS.from_config(rules, dim, selection_dim=2 * dim)
     with torch.no_grad():
         layer.select.query.out.weight *= config.score_gain
     return layer

@@ -1,6 +1,6 @@
-"""The report on Atari: the paper's table beside ours, with the floors of its metric.
+"""The report on Atari: the paper's table beside ours, with the baselines of its metric.
 
-All games are in one table. Each game has its own floors: the first observation as the prediction
+All games are in one table. Each game has its own baselines: the first observation as the prediction
 (in pixels), and a transition that leaves a model's slots as they are.
 """
 
@@ -17,9 +17,10 @@ from nps.experiments import changes
 from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.summaries import values
-from nps.experiments.world_models.report import COLUMNS, METRICS, STEPS, hidden_table, numbers
+from nps.experiments.world_models.config import HORIZONS
+from nps.experiments.world_models.report import COLUMNS, METRICS, hidden_table, ranking_cells
 from nps.inspect import figures
-from nps.inspect.report import Block, Figure, Report, Table
+from nps.inspect.report import Figure, Part, Report, Table
 from nps.worlds.atari_games import GAMES
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def read_games(path: Path) -> Games:
 
 
 def summary_table(games: Games) -> Table:
-    """The paper's rows, ours, and the floors, game by game; then the mean of several games."""
+    """The paper's rows, ours, and the baselines, game by game; then the mean of several games."""
     rows = []
     for game, presets in games.items():
         title = TITLES[game]
@@ -98,17 +99,17 @@ def summary_table(games: Games) -> Table:
             rows.append([f"{title}: paper's {model}", *cells.split(", ")])
         for preset, runs in presets.items():
             name = f"{title}: {LABELS.get(preset, preset)}"
-            rows.append([name, *numbers(runs)])
-            rows.append([f"{name}, nothing moves", *numbers(runs, "identity_")])
+            rows.append([name, *ranking_cells(runs)])
+            rows.append([f"{name}, nothing moves", *ranking_cells(runs, "identity_")])
         some = next(iter(presets.values()))[:1]
-        rows.append([f"{title}: {COPY}", *numbers(some, "copy_")])
-        strict = numbers(some, "copy_", "_strict")
+        rows.append([f"{title}: {COPY}", *ranking_cells(some, "copy_")])
+        strict = ranking_cells(some, "copy_", "_strict")
         rows.append([f"{title}: {COPY}, ties are misses", *strict])
     if len(games) > 1:
         rows += mean_rows(games)
     caption = (
         "Test episodes, mean ± standard deviation over seeds, in per cent, after 1, 5 and 10 "
-        "steps; ties are hits, as in C-SWM, where nothing else is said. Paper: 50 seeds. Nothing "
+        "steps; ties are hits, as in C-SWM, unless stated otherwise. Paper: 50 seeds. Nothing "
         "moves: the same slots and a transition that leaves them as they are. Copy the input: the "
         "first observation as the prediction, in pixels."
     )
@@ -118,7 +119,7 @@ def summary_table(games: Games) -> Table:
 ALIGNED = ", aligned negatives"
 
 
-def ranking_figure(games: Games) -> list[Block]:
+def ranking_figure(games: Games) -> list[Part]:
     """H@1 over steps, one panel a game, and what the paper draws: the mean of the games."""
     if not figures.available():
         return []
@@ -128,13 +129,13 @@ def ranking_figure(games: Games) -> list[Block]:
         "ranking": f"H@1 with negatives of a shuffled batch, as in the paper. {bands} {copies}",
         "ranking-aligned": f"H@1 with time-aligned negatives. {bands} {copies}",
     }
-    blocks: list[Block] = []
+    parts: list[Part] = []
     for name, caption in captions.items():
         panels = ranking_panels(games, aligned=name != "ranking")
         if panels:
             drawn = figures.means_over(panels, "steps predicted", "H@1 (%)", COPY)
-            blocks.append(Figure(name, drawn, caption))
-    return blocks
+            parts.append(Figure(name, drawn, caption))
+    return parts
 
 
 def ranking_panels(games: Games, aligned: bool) -> dict[str, Panel]:
@@ -160,7 +161,7 @@ def paper_lines(game: str) -> Panel:
     return {
         f"{figures.PAPER}{model}": {
             step: np.array([float(cell.split(" ± ")[0])])
-            for step, cell in zip(STEPS, cells.split(", "), strict=False)
+            for step, cell in zip(HORIZONS, cells.split(", "), strict=False)
         }
         for model, cells in PAPER.get(game, {}).items()
     }
@@ -180,9 +181,9 @@ def mean_panel(panels: Sequence[Panel]) -> Panel:
     }
 
 
-def over_steps(runs: list[Result], who: str = "") -> dict[int, Float[ndarray, "S"]]:
-    """H@1 of the seeds in per cent, after each number of steps; of a floor, if `who` names one."""
-    metrics = {step: f"{who}h1_{step}" for step in STEPS}
+def over_steps(runs: list[Result], baseline: str = "") -> dict[int, Float[ndarray, "S"]]:
+    """H@1 of the seeds in per cent, after each number of steps; `baseline`: its prefix, if any."""
+    metrics = {step: f"{baseline}h1_{step}" for step in HORIZONS}
     return {
         step: 100 * np.array(values(runs, metric))
         for step, metric in metrics.items()

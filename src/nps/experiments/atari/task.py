@@ -117,9 +117,9 @@ class AtariTask(WorldModelTask[Config, ObservedEpisodes]):
         for step in self.horizons:
             first, true = pixels[:, 0], pixels[:, step]
             both = {"": ranks(first, true), "_distinct": ranks(first, true, state=state[:, step])}
-            for among, found in both.items():
+            for candidates, found in both.items():
                 for ties, each in {"": found.lenient, "_strict": found.strict}.items():
                     score = hits_and_mrr(each)
-                    metrics[f"copy_h1{among}{ties}_{step}"] = score.hits
-                    metrics[f"copy_mrr{among}{ties}_{step}"] = score.mrr
+                    metrics[f"copy_h1{candidates}{ties}_{step}"] = score.hits
+                    metrics[f"copy_mrr{candidates}{ties}_{step}"] = score.mrr
         return metrics

@@ -57,10 +57,10 @@ def ranking(task: Any, model: Any) -> Table:
     """H@1 and its baselines. Ranks among fewer states are better, so the caption says how many."""
     count = len(task.sets["test"].lengths)
     most = min(count, RANKED)
-    among = "Test set"
+    ranked = "Test set"
     if most < count:
-        among = f"First {most:,} of {count:,} test episodes (among all, as nps eval, H@1 is lower)"
-    return ranking_table(task.ranking(model, most), task.horizons, among)
+        ranked = f"First {most:,} of {count:,} test episodes (nps eval ranks all: H@1 is lower)"
+    return ranking_table(task.ranking(model, most), task.horizons, ranked)
 
 
 def rules_in_pushes(task: Any, model: Any, slot: Int[Tensor, "objects"]) -> list[Part]:
@@ -92,8 +92,8 @@ def roles_table(
     pusher = (block == pushes.pusher[:, None])[:, None].expand_as(rule)
     pushed = (block == pushes.pushed[:, None])[:, None].expand_as(rule)
     rows = []
-    who = {"pusher": pusher, "pushed block": pushed, "other blocks": ~(pusher | pushed)}
-    for name, where in who.items():
+    roles = {"pusher": pusher, "pushed block": pushed, "other blocks": ~(pusher | pushed)}
+    for name, where in roles.items():
         counts = torch.bincount(rule[where] + 1, minlength=len(names) + 1)
         shares = 100 * counts / counts.sum()
         rows.append([name, *(f"{share:.1f} %" for share in shares[1:]), f"{shares[0]:.1f} %"])

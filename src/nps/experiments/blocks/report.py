@@ -1,4 +1,4 @@
-"""The report on blocks: H@1 beside its floor, what H@1 hides, and the number of stages."""
+"""The report on blocks: H@1 beside its baseline, what H@1 hides, and the number of stages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from nps.experiments import changes
 from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.summaries import values, wall_time
-from nps.experiments.world_models.report import STEPS, percent
+from nps.experiments.world_models.config import HORIZONS
+from nps.experiments.world_models.report import percent
 from nps.inspect import figures
-from nps.inspect.report import Block, Figure, Report, Table
+from nps.inspect.report import Figure, Part, Report, Table
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -30,7 +31,7 @@ LEARNING = {
     "GNN": "blocks-fixed-gnn",
     "GNN, factored actions": "blocks-fixed-gnn-factored",
 }
-"""Who learns early, and who learns more? Where blocks look alike, so that both learn."""
+"""The learning curves: presets of the world where blocks look alike, so that all of them learn."""
 LABELS = {
     "shapes-gnn": "2D shapes: C-SWM",
     "blocks-nps": "NPS (paper's setting)",
@@ -62,17 +63,19 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     report = Report("World models of blocks")
     report.add(*changes.notice(results.values(), experiment))
     report.add(summary_table(results), moves_table(results))
-    report.add(*can_be_fooled(results), *stages(results), *learning(results))
+    report.add(*metric_figure(results), *stages(results), *learning(results))
     report.add(*changes.provenance(results.values(), experiment))
     return report
 
 
 def summary_table(results: Results) -> Table:
-    """C-SWM's metrics, beside a transition that leaves the same slots as they are."""
+    """C-SWM's metrics, beside the baseline that leaves the slots as they are."""
     rows = []
     for name, runs in results.items():
-        last = max(step for step in STEPS if f"h1_{step}" in runs[0].test)
-        numbers = [percent(runs, f"{metric}_{step}") for step in STEPS for metric in ("h1", "mrr")]
+        last = max(step for step in HORIZONS if f"h1_{step}" in runs[0].test)
+        numbers = [
+            percent(runs, f"{metric}_{step}") for step in HORIZONS for metric in ("h1", "mrr")
+        ]
         floor, ties = percent(runs, f"identity_h1_{last}"), percent(runs, f"h1_strict_{last}")
         rows.append([LABELS.get(name, name), *numbers, floor, ties, wall_time(runs)])
     caption = (
@@ -80,18 +83,18 @@ def summary_table(results: Results) -> Table:
         "10 steps as in C-SWM, where a tie is a hit. Nothing moves: H@1 after the most steps of a "
         "transition that leaves these slots as they are. Strict: a tie is a miss."
     )
-    each = [f"{metric}, {step}" for step in STEPS for metric in ("H@1", "MRR")]
+    each = [f"{metric}, {step}" for step in HORIZONS for metric in ("H@1", "MRR")]
     return Table(["Model", *each, "Nothing moves", "Strict", "Training"], rows, caption)
 
 
 def moves_table(results: Results) -> Table:
-    """Whether a model knows what actions do, and whether its trace shows who pushed."""
+    """Whether a model predicts what actions do, and whether its trace shows who pushed."""
     metrics = ("moves_free", "moves_push", "moves_no_op", "push_moved", "push_context")
     rows = [
         [
             LABELS.get(name, name),
             *(percent(runs, metric) for metric in metrics),
-            *(percent(runs, f"h1_episode_strict_{step}") for step in STEPS),
+            *(percent(runs, f"h1_episode_strict_{step}") for step in HORIZONS),
             f"{runs[0].test['transition_parameters']:,}",
         ]
         for name, runs in results.items()
@@ -99,19 +102,29 @@ def moves_table(results: Results) -> Table:
     caption = (
         "Free, push, no-op: share of actions whose prediction is nearest to what the action does, "
         "among what all actions do. Pushed moves: share of pushes in which the pushed block too is "
-        "predicted to move; the pusher's move alone is enough for Push. Push told: in which the "
-        "pusher is the context of the pushed block, when a rule last changed it. In its episode: "
+        "predicted to move; the pusher's move alone is enough for Push. Pusher is context: "
+        "share of pushes in which the rule that last changed the pushed block had the pusher as "
+        "its context. In its episode: "
         "H@1 among the states of the episode, ties are misses. Parameters: of the transition. "
         "Mean ± standard deviation over seeds."
     )
-    ranked = [f"In its episode, {step}" for step in STEPS]
-    head = ["Model", "Free", "Push", "No-op", "Pushed moves", "Push told", *ranked, "Parameters"]
+    ranked = [f"In its episode, {step}" for step in HORIZONS]
+    head = [
+        "Model",
+        "Free",
+        "Push",
+        "No-op",
+        "Pushed moves",
+        "Pusher is context",
+        *ranked,
+        "Parameters",
+    ]
     return Table(head, rows, caption, "moves")
 
 
-def can_be_fooled(results: Results) -> list[Block]:
-    """Does H@1 tell who knows what actions do? Each seed's, over the free moves it foresees."""
-    last = max(STEPS)
+def metric_figure(results: Results) -> list[Part]:
+    """Does H@1 show who knows what actions do? H@1 of each seed over the free moves it predicts."""
+    last = max(HORIZONS)
     metrics = {
         "ranked among all episodes": f"h1_{last}",
         "ranked within the same episode": f"h1_episode_strict_{last}",
@@ -150,8 +163,8 @@ def group(run: Result) -> str:
     return f"{world}: {kinds.get(config['transition'], config['transition'])}"
 
 
-def stages(results: Results) -> list[Block]:
-    """Does it help to apply rules more often in a step? (paper, appendix)"""
+def stages(results: Results) -> list[Part]:
+    """Does it help to apply rules several times in a step? (paper, appendix)"""
     lines = {
         world: {k: results[name] for k, name in names.items() if name in results}
         for world, names in STAGES.items()
@@ -162,26 +175,26 @@ def stages(results: Results) -> list[Block]:
     rows = [
         [
             f"{world}, {k} stage{'s' if k > 1 else ''}",
-            *(percent(runs, f"{m}_{s}") for s in STEPS for m in ("h1", "mrr")),
+            *(percent(runs, f"{m}_{s}") for s in HORIZONS for m in ("h1", "mrr")),
             percent(runs, "moves_push"),
         ]
         for world, by_stages in lines.items()
         for k, runs in by_stages.items()
     ]
-    each = [f"{metric}, {step}" for step in STEPS for metric in ("H@1", "MRR")]
+    each = [f"{metric}, {step}" for step in HORIZONS for metric in ("H@1", "MRR")]
     caption = "NPS with one rule, by stages. Mean ± standard deviation over seeds, in per cent."
-    blocks: list[Block] = [Table(["Stages", *each, "Push"], rows, caption)]
+    parts: list[Part] = [Table(["Stages", *each, "Push"], rows, caption)]
     if figures.available():
-        blocks.append(stages_figure(lines))
-    return blocks
+        parts.append(stages_figure(lines))
+    return parts
 
 
 def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
-    """H@1 over stages, a panel a world, with the identity's floor after the most steps."""
-    last = max(STEPS)
+    """H@1 over stages, a panel a world, with the identity baseline after the most steps."""
+    last = max(HORIZONS)
     floor = f"nothing moves, {last} steps"
-    after = {step: f"NPS, after {step} step{'s' if step > 1 else ''}" for step in STEPS}
-    metrics = {after[step]: f"h1_{step}" for step in reversed(STEPS)}
+    after = {step: f"NPS, after {step} step{'s' if step > 1 else ''}" for step in HORIZONS}
+    metrics = {after[step]: f"h1_{step}" for step in reversed(HORIZONS)}
     metrics[floor] = f"identity_h1_{last}"
     panels = {
         world: {
@@ -198,7 +211,7 @@ def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
     return Figure("stages", figures.means_over(panels, "stages", "H@1 (%)", floor), caption)
 
 
-def learning(results: Results) -> list[Block]:
+def learning(results: Results) -> list[Part]:
     """The loss on validation episodes over training."""
     lines = {
         line: losses

@@ -31,9 +31,7 @@ class Config(WorldModelConfig):
     hidden_dim: int = 128
     """Width of the encoder, and of transitions without rules."""
     rules: int = 4
-    """Number of rules N."""
     stages: int = 2
-    """Stages K: rules applied in sequence per step of the world."""
     negatives: Negatives = "episode"
     """Source of negatives: the shuffled batch; for half of it, other times of the same episode; or
     the same time of other episodes."""

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from nps.experiments.custom.config import Config
+from nps.experiments.world_models.config import HORIZONS
 from nps.experiments.world_models.episodes import numbered
-from nps.experiments.world_models.task import HORIZONS
 from nps.training import rng
 from nps.worlds.custom import RecordedEpisodes
 

@@ -1,4 +1,4 @@
-"""The report on world models of the user's own episodes: the ranking beside its floor."""
+"""The report on world models of the user's own episodes: the ranking beside its baseline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from nps.experiments import changes
 from nps.experiments.experiment import Experiment
 from nps.experiments.results import by_variant, read_results
-from nps.experiments.world_models.report import COLUMNS, hidden_table, numbers
+from nps.experiments.world_models.report import COLUMNS, hidden_table, ranking_cells
 from nps.inspect.report import Report, Table
 
 LABELS = {"world-model": "NPS", "world-model-gnn": "GNN"}
@@ -19,8 +19,8 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     rows = []
     for name, runs in results.items():
         label = LABELS.get(name, name)
-        rows.append([label, *numbers(runs)])
-        rows.append([f"{label}: nothing moves", *numbers(runs, "identity_")])
+        rows.append([label, *ranking_cells(runs)])
+        rows.append([f"{label}: nothing moves", *ranking_cells(runs, "identity_")])
     caption = (
         "Test episodes, mean ± standard deviation over seeds, in per cent, after 1, 5 and 10 steps "
         "(a dash where episodes are too short); a tie is a hit, as in C-SWM. Nothing moves: the "

@@ -46,7 +46,7 @@ class CustomTask(WorldModelTask[Config, Segments]):
 def require_episodes(config: Config) -> None:
     """Refuse a config without episodes, or whose file does not exist."""
     if not config.episodes:
-        raise UserError("episodes: none given, expected --data with their file or folder")
+        raise UserError("episodes: got none, expected --data with their file or folder")
     if not Path(config.episodes).exists():
         raise UserError(f"{config.episodes}: no such file or folder; give its new path with --data")
 
@@ -64,9 +64,9 @@ def with_test_set(task: CustomTask, path: str) -> CustomTask:
 
 
 def _warn_if_short(task: CustomTask) -> None:
-    most, asked = max(task.horizons), task.config.test_steps
-    if most < asked:
-        say(f"test episodes are too short for roll-outs of {asked} steps; using {most}")
+    longest, wanted = max(task.horizons), task.config.test_steps
+    if longest < wanted:
+        say(f"test episodes are too short for roll-outs of {wanted} steps; using {longest}")
 
 
 def _require_alike(data: RecordedEpisodes, task: CustomTask) -> None:
@@ -79,7 +79,7 @@ def _require_alike(data: RecordedEpisodes, task: CustomTask) -> None:
     if data.discrete != isinstance(known, Actions):
         kinds = ("continuous", "discrete")
         got, expected_kind = kinds[data.discrete], kinds[not data.discrete]
-        raise ValueError(f"action: got {got} ones, expected {expected_kind} as in training")
+        raise ValueError(f"action: got {got} actions, expected {expected_kind} as in training")
     if isinstance(known, Actions) and data.action_size > known.count:
         raise ValueError(
             f"action: got {data.action_size - 1}, expected 0 to {known.count - 1} as in training"

@@ -6,13 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
+from nps.experiments.rule_settings import RuleSettings
+from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
-from nps.training.config import TrainConfig
 from nps.worlds.mnist import World
 
 
 @dataclass(frozen=True)
-class Config(TrainConfig):
+class Config(RuleSettings):
     """MNIST transformation. Defaults are the paper's, or else its published program's."""
 
     epochs: int = 100
@@ -30,24 +31,18 @@ class Config(TrainConfig):
     model: Literal["nps", "mlp"] = "nps"
     """What transforms the image: NPS, or one MLP that gets the operation as input."""
     rules: int = 4
-    """Number of rules N."""
     rule_dim: int = 6
-    """Size of a rule's embedding."""
-    key_dim: int = 32
-    """Size of queries and keys."""
-    hidden_dim: int = 128
+    hidden_dim: int = RuleConfig.hidden_dim
     """Hidden units of a rule's MLP; the single MLP has as many as all rules together."""
     slot_dim: int = 100
     """Size of a slot."""
-    dropout: float = 0.0
+    dropout: float = RuleConfig.dropout
     """Probability, at the start of training, that a selection score is set to zero."""
     score_gain: float = 1.0
     """Factor on the initial W^q of rule selection."""
-    temperature: float = 1.0
-    """Temperature of the straight-through softmax."""
-    self_context: bool = True
+    self_context: bool = RuleConfig.self_context
     """Whether the slot that selects the rule may also be the one it is applied to."""
-    image_asks: bool = True
+    image_selects: bool = True
     """Whether the image slot may select the rule too; the appendix intends the operation slot."""
     balance: float = 0.0
     """Weight of the entropy bonus on the mean use of the rules; it keeps all of them in use."""
@@ -75,16 +70,14 @@ class Config(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rules", "rule_dim", "key_dim", "hidden_dim", "slot_dim", "depth"):
+        for name in ("slot_dim", "depth"):
             require_int(name, getattr(self, name), at_least=1)
         for name in ("train_examples", "validation_examples", "test_examples"):
             if getattr(self, name) is not None:
                 require_int(name, getattr(self, name), at_least=1)
-        require_number("dropout", self.dropout, 0.0, 1.0, open_top=True)
         require_number("balance", self.balance, 0.0, 1e3, open_top=False)
         require_number("explore_until", self.explore_until, 0.001, 1.0, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
-        require_number("temperature", self.temperature, 1e-6, 1e6, open_top=False)
         require_number("rotation", self.rotation, -360.0, 360.0, open_top=False)
         require_number("shift", self.shift, 0.0, 1.0, open_top=False)
         require_choice("model", self.model, ("nps", "mlp"))
@@ -111,7 +104,7 @@ BUILD = (
     "hidden_dim",
     "slot_dim",
     "self_context",
-    "image_asks",
+    "image_selects",
     "rotation",
     "shift",
 )

@@ -10,7 +10,7 @@ PRESETS = {
     "mnist-balanced": Preset(
         "Ours: an entropy bonus keeps all rules in use early; only the operation slot selects, and "
         "the image slot is updated.",
-        Config(balance=0.01, image_asks=False, self_context=False),
+        Config(balance=0.01, image_selects=False, self_context=False),
     ),
     "mnist-mlp": Preset(
         "No rules: one MLP, as large as the four rules together, gets the operation as input.",
@@ -20,7 +20,7 @@ PRESETS = {
         "Rule surgery: a fifth operation and rule are added to trained models; the rest is frozen.",
         Config(
             flip=True,
-            image_asks=False,
+            image_selects=False,
             self_context=False,
             epochs=10,
             learning_rate=1e-3,

@@ -59,7 +59,7 @@ def in_order(results: dict[str, list[Result]]) -> dict[str, list[Result]]:
 
 
 def summary_table(results: dict[str, list[Result]]) -> Table:
-    """The results table of README and docs, with the floors that need no model."""
+    """The results table of README and docs, with the baselines that need no model."""
     rows = []
     for name, runs in results.items():
         chooses = all("segregation" in run.test for run in runs)
@@ -102,11 +102,11 @@ def choices_table(results: dict[str, list[Result]]) -> Table:
         if all(metric in run.test for run in runs for metric in metrics)
     ]
     caption = (
-        "Operation asks: share of pairs in which the operation's slot chose the rule. Image "
+        "Operation selects: share of pairs in which the operation's slot selected the rule. Image "
         "changes: in which the rule was applied to the image; one applied to the operation draws "
         "one picture for every digit. NMI: normalised mutual information of operation and rule."
     )
-    return Table(["Model", "Operation asks", "Image changes", "NMI"], rows, caption)
+    return Table(["Model", "Operation selects", "Image changes", "NMI"], rows, caption)
 
 
 def usage_of(name: str, result: Result) -> Table:

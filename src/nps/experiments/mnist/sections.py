@@ -16,7 +16,7 @@ from nps.experiments.results import Result
 from nps.experiments.summaries import count, median_range, median_run
 from nps.inspect import figures
 from nps.inspect.pictures import unpack
-from nps.inspect.report import Block, Figure, Heading, Table, Text
+from nps.inspect.report import Figure, Heading, Part, Table, Text
 from nps.worlds.transformations import EVERY_OPERATION, OPERATIONS
 
 Results = dict[str, list[Result]]
@@ -27,7 +27,7 @@ WAYS = {"pictures": "through pictures", "slot": "in the slot"}
 
 
 def holding(results: Results, key: str) -> Results:
-    """The variants whose runs have all measured this."""
+    """The variants all of whose runs have measured this."""
     return {name: runs for name, runs in results.items() if all(run.test.get(key) for run in runs)}
 
 
@@ -36,7 +36,7 @@ def middle(runs: Sequence[Result]) -> Result:
     return median_run(runs, "segregation" if "segregation" in runs[0].test else "mse")
 
 
-def grid(results: Results, labels: Labels) -> list[Block]:
+def grid(results: Results, labels: Labels) -> list[Part]:
     """Inputs, targets and outputs of every operation."""
     drawn = holding(results, "pictures")
     if not drawn:
@@ -44,7 +44,7 @@ def grid(results: Results, labels: Labels) -> list[Block]:
     heading = Heading("What they draw")
     if not figures.available():
         return [heading, NO_FIGURE]
-    blocks: list[Block] = [heading]
+    parts: list[Part] = [heading]
     for name, runs in drawn.items():
         run = middle(runs)
         shown = {key: unpack(value) for key, value in run.test["pictures"].items()}
@@ -55,14 +55,14 @@ def grid(results: Results, labels: Labels) -> list[Block]:
         operations = EVERY_OPERATION[: len(shown["target"])]
         png = figures.picture_rows(rows, ["input", *_spoken(operations)])
         caption = f"Test digits under each operation. {labels[name]}, seed {run.seed} (the median)"
-        blocks.append(Figure(f"grid-{name}", png, caption))
-    return blocks
+        parts.append(Figure(f"grid-{name}", png, caption))
+    return parts
 
 
 # -- composition ----------------------------------------------------------------------------------
 
 
-def composition(results: Results, labels: Labels) -> list[Block]:
+def composition(results: Results, labels: Labels) -> list[Part]:
     """Errors of sequences of 1 to 5 operations, and one sequence drawn."""
     composed = holding(results, "composition")
     if not composed:
@@ -74,14 +74,14 @@ def composition(results: Results, labels: Labels) -> list[Block]:
         f"rule at a time, to true pictures transformed 0 to {depth - 1} times before: no sequence "
         f"was trained, and those longer than {depth} end in pictures of a kind it never saw."
     )
-    blocks: list[Block] = [Heading("Composition"), about, composition_table(composed, labels)]
+    parts: list[Part] = [Heading("Composition"), about, composition_table(composed, labels)]
     if not figures.available():
-        return [*blocks, NO_FIGURE]
-    return [*blocks, composition_figure(composed, labels, depth), *strips(composed, labels)]
+        return [*parts, NO_FIGURE]
+    return [*parts, composition_figure(composed, labels, depth), *strips(composed, labels)]
 
 
 def composition_table(results: Results, labels: Labels) -> Table:
-    """A row a length: median over seeds and range, both ways, and the floors."""
+    """A row a length: median over seeds and range, both ways, and the baselines."""
     first = next(iter(results.values()))[0].test["composition"]
     columns = ["Operations"]
     columns += [f"{labels[name]}, {way}" for name in results for way in WAYS.values()]
@@ -118,7 +118,7 @@ def composition_figure(results: Results, labels: Labels, depth: int) -> Figure:
     return Figure("composition", png, caption)
 
 
-def strips(results: Results, labels: Labels) -> list[Block]:
+def strips(results: Results, labels: Labels) -> list[Part]:
     """One sequence, for the first digit, by every model."""
     rows: list[tuple[str, Any]] = []
     for name, runs in holding(results, "pictures").items():
@@ -138,9 +138,9 @@ def strips(results: Results, labels: Labels) -> list[Block]:
 # -- surgery --------------------------------------------------------------------------------------
 
 
-def deletion(results: Results, labels: Labels) -> list[Block]:
+def deletion(results: Results, labels: Labels) -> list[Part]:
     """Before and after the deletion of each operation's rule."""
-    blocks: list[Block] = []
+    parts: list[Part] = []
     for name, runs in holding(results, "deletion").items():
         run = middle(runs)
         rows = []
@@ -165,8 +165,8 @@ def deletion(results: Results, labels: Labels) -> list[Block]:
             "bit for bit; in how many seeds."
         )
         columns = ["Deleted", "Rule", "Its MSE", "after", "Other three", "after", "Equal", "Seeds"]
-        blocks.append(Table(columns, rows, caption))
-    return [Heading("Surgery: a rule is deleted"), *blocks] if blocks else []
+        parts.append(Table(columns, rows, caption))
+    return [Heading("Surgery: a rule is deleted"), *parts] if parts else []
 
 
 def _others_keep(own: int) -> Callable[[Result], bool]:
@@ -177,9 +177,9 @@ def _others_keep(own: int) -> Callable[[Result], bool]:
     return keep
 
 
-def fifth(results: Results, labels: Labels) -> list[Block]:
+def fifth(results: Results, labels: Labels) -> list[Part]:
     """The old operations before and after a fifth rule was added and trained, and the fifth."""
-    blocks: list[Block] = []
+    parts: list[Part] = []
     for name, runs in holding(results, "fifth").items():
         run = median_run(runs, "mse")
         tested = run.test["fifth"]
@@ -203,8 +203,8 @@ def fifth(results: Results, labels: Labels) -> list[Block]:
             f"itself); its own rule served it in {uses[-1]} of {sum(uses)} cases."
         )
         columns = ["Operation", "Before", "After", "Equal", "Seeds"]
-        blocks.append(Table(columns, rows, caption))
-    return [Heading("Surgery: a fifth rule is added"), *blocks] if blocks else []
+        parts.append(Table(columns, rows, caption))
+    return [Heading("Surgery: a fifth rule is added"), *parts] if parts else []
 
 
 def _yes(holds: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -62,7 +63,7 @@ class MnistTask(Task):
 
     @property
     def rules(self) -> int:
-        """How many a model has."""
+        """Number of rules of a model."""
         return self.config.rules + self.config.flip
 
     def _draw_chains(self, name: str) -> Int[Tensor, "E depth"]:
@@ -126,9 +127,9 @@ class MnistTask(Task):
         self, model: DigitTransformation, pairs: Pairs
     ) -> dict[str, Float[Tensor, "pairs"]]:
         logits, trace = model(pairs.before, pairs.operation, return_trace=True)
-        asking, rule, changed = what_fired(trace)
+        selecting, rule, changed = what_fired(trace)
         error = (logits.sigmoid() - pairs.after).square().mean((-2, -1))
-        return {"error": error, "asking": asking, "rule": rule, "changed": changed}
+        return {"error": error, "selecting": selecting, "rule": rule, "changed": changed}
 
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         operation, error = self.truth[split].flatten(), measured["error"]
@@ -144,7 +145,7 @@ class MnistTask(Task):
             **metrics,
             "segregation": segregation(table),
             "nmi": normalised_mutual_information(table),
-            "asked_by_operation": (measured["asking"] == OPERATION).float().mean().item(),
+            "asked_by_operation": (measured["selecting"] == OPERATION).float().mean().item(),
             "changed_image": (measured["changed"] == IMAGE).float().mean().item(),
             "table": table.tolist(),
         }
@@ -161,7 +162,7 @@ class MnistTask(Task):
         return metrics
 
     def inputs(self) -> Float[Tensor, "B 64 64"]:
-        """Test images as the model is given them, for what is measured on a part of the set."""
+        """Input images of part of the test set, for measurements that need fewer."""
         return self.chain_pairs(self.digits["test"][:250], self.chains["test"][:250]).before
 
     def compare(self, start: DigitTransformation, model: DigitTransformation) -> dict[str, Any]:
@@ -170,7 +171,7 @@ class MnistTask(Task):
 
     @torch.no_grad()
     def floors(self, split: str) -> dict[str, float]:
-        """What a picture that is all black gets, and the input itself."""
+        """MSE of two baselines: an all-black picture, and the input itself."""
         black, copy, count = 0.0, 0.0, 0
         for before, after, _ in self.batches(split):
             black += after.square().mean((-2, -1)).sum().item()
@@ -207,16 +208,10 @@ def what_fired(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
 def make_layer(config: Config, rules: int) -> OperandNPS | OneMLP:
     if config.model == "mlp":
         return OneMLP(config.slot_dim, config.hidden_dim * rules)
-    layer = OperandNPS(
+    layer = OperandNPS.from_config(
+        replace(config.rule_config, num_rules=rules),
         config.slot_dim,
-        rules,
-        rule_dim=config.rule_dim,
-        key_dim=config.key_dim,
-        hidden_dim=config.hidden_dim,
-        temperature=config.temperature,
-        dropout=config.dropout,
-        self_context=config.self_context,
-        asks=None if config.image_asks else OPERATION,
+        selecting_slot=None if config.image_selects else OPERATION,
     )
     with torch.no_grad():
         layer.select.query.out.weight *= config.score_gain

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
 
+from nps.experiments.rule_settings import RuleSettings
 from nps.models.contrastive import Negatives
-from nps.models.transitions import Kind, Selection
+from nps.models.transitions import Kind
 from nps.models.world_model import ActionEncoding
 from nps.perception.extractors import Extractor, Maps
+from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
-from nps.rules.config import MIN_TEMPERATURE, ContextGradient
-from nps.training.config import TrainConfig
+from nps.rules.config import ContextGradient
 
 Statistics = Literal["running", "settled"]
-SIZES = (
-    "width", "slot_dim", "hidden_dim", "rules", "stages", "rule_dim", "key_dim", "rule_hidden_dim",
-    "rule_layers",
-)  # fmt: skip
-
+HORIZONS = (1, 5, 10)
+"""Numbers of steps after which predictions are ranked, as in C-SWM."""
+Selection = Literal["linear", "mlp", "per-slot"]
 Perception = Literal[Extractor, "slot-attention"]
 
 
 @dataclass(frozen=True)
-class WorldModelConfig(TrainConfig, ABC):
+class WorldModelConfig(RuleSettings, ABC):
     """Encoder, transition and loss. Defaults are the paper's for blocks, and Ke et al.'s."""
 
     epochs: int = 100
@@ -54,31 +53,21 @@ class WorldModelConfig(TrainConfig, ABC):
     selection: Selection = "per-slot"
     """How selection sees the slots; the authors' programs have a matrix per slot position. With one
     rule, the paper's linear selection cannot see a copied action."""
-    rules: int = 1
-    """Number of rules N."""
-    stages: int = 1
+    stages: int = RuleConfig.stages
     """Stages K: rules applied in sequence per step of the world."""
-    rule_dim: int = 64
-    """Size of a rule's embedding."""
-    key_dim: int = 32
-    """Size of queries and keys."""
-    rule_hidden_dim: int = 128
+    rule_hidden_dim: int = RuleConfig.hidden_dim
     """Hidden units of a rule's MLP."""
-    rule_layers: int = 1
+    rule_layers: int = RuleConfig.hidden_layers
     """Hidden layers of a rule's MLP (the paper's: 1)."""
-    temperature: float = 1.0
-    """Temperature of the straight-through softmax."""
-    self_context: bool = True
-    """Whether a slot may be its own context."""
-    context_gradient: ContextGradient = "slot"
+    context_gradient: ContextGradient = RuleConfig.context_gradient
     """What context selection learns from: the contextual slot that the rule reads (the paper's), or
     the update that the rule would make with each context."""
-    context_dropout: float = 0.0
+    context_dropout: float = RuleConfig.context_dropout
     """Probability that the score of a context is set to zero in training."""
-    alone_until: float = 0.0
-    """Fraction of training without contexts for rules and without contrast for encoders, so that a
-    slot first learns to show the object whose actions it gets."""
-    null_handicap: float = 0.0
+    context_from: float = 0.0
+    """Fraction of training after which rules see their contexts, and encoders the contrast of maps;
+    before it, a slot learns to show the object whose actions it gets."""
+    null_handicap: float = RuleConfig.null_handicap
     """Subtracted from the null rule's scores in parallel NPS, so that rules get tried."""
     negatives: Negatives = "batch"
     """Source of negatives: the shuffled batch; for half of it, other times of the same episode; or
@@ -94,9 +83,18 @@ class WorldModelConfig(TrainConfig, ABC):
     def slots(self) -> int:
         """Number of slots M: a field of the subclass, or derived from one."""
 
+    flag_names: ClassVar[dict[str, str]] = RuleSettings.flag_names | {
+        "hidden_dim": "rule_hidden_dim",
+        "hidden_layers": "rule_layers",
+    }
+
+    @property
+    def rule_config(self) -> RuleConfig:
+        return replace(super().rule_config, query="mlp" if self.selection == "mlp" else "linear")
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in SIZES:
+        for name in ("width", "slot_dim", "hidden_dim"):
             require_int(name, getattr(self, name), at_least=1)
         require_int("slots", self.slots, at_least=1)
         require_choice("extractor", self.extractor, get_args(Perception))
@@ -107,11 +105,7 @@ class WorldModelConfig(TrainConfig, ABC):
         require_choice("action", self.action, get_args(ActionEncoding))
         require_choice("selection", self.selection, get_args(Selection))
         require_choice("negatives", self.negatives, get_args(Negatives))
-        require_choice("context_gradient", self.context_gradient, get_args(ContextGradient))
-        require_number("temperature", self.temperature, MIN_TEMPERATURE, 1e6, open_top=False)
-        require_number("context_dropout", self.context_dropout, 0.0, 1.0, open_top=True)
-        require_number("alone_until", self.alone_until, 0.0, 1.0, open_top=True)
-        require_number("null_handicap", self.null_handicap, 0.0, 1e6, open_top=False)
+        require_number("context_from", self.context_from, 0.0, 1.0, open_top=True)
         require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
         if self.transition == "attention" and self.hidden_dim % 4:
             raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")

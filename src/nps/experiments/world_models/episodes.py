@@ -1,7 +1,7 @@
 """The data of a world model, whatever the world.
 
-Images need not be stored: a batch asks for those of some episodes at some times, and they are made
-on the device, inside a captured step and under `vmap` too.
+Images need not be stored: those of a batch's episodes and times can be made on the device, inside a
+captured step and under `vmap` too.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_TRANSITIONS = 4_000
 """Test transitions that the tables count."""
 POOL = 20_000
-"""Training images among which the image of a prediction is searched."""
+"""Training images from which the picture of a prediction is chosen."""
 SHOWN_EPISODES = 4
 
 
@@ -116,7 +116,7 @@ ROWS = {
 
 
 def ranking_table(
-    metrics: dict[str, Any], horizons: Sequence[int], among: str = "Test set"
+    metrics: dict[str, Any], horizons: Sequence[int], ranked: str = "Test set"
 ) -> Table:
     """The ranking and its baselines, a column for each number of steps."""
     known = {name: key for name, key in ROWS.items() if f"{key}_{horizons[0]}" in metrics}
@@ -125,7 +125,7 @@ def ranking_table(
         for name, key in known.items()
     ]
     caption = (
-        f"{among}, in per cent, by number of steps; ties are hits, as in C-SWM, unless stated "
+        f"{ranked}, in per cent, by number of steps; ties are hits, as in C-SWM, unless stated "
         "otherwise. Nothing moves: a transition that leaves these slots as they are."
     )
     if count := metrics.get("rollouts"):
@@ -144,9 +144,9 @@ def rollout_figure(task: Any, model: WorldModel) -> list[Part]:
     times = torch.arange(steps(test) + 1, device=test.action.device)
     episode = torch.arange(shown, device=times.device).repeat_interleave(len(times))
     images = test.images(episode, times.repeat(shown)).unflatten(0, (shown, -1))
-    begun = transitions(train)
-    some = slice(None, None, -(-len(begun.time) // POOL))
-    pool = train.images(begun.episode[some], begun.time[some])
+    starts = transitions(train)
+    some = slice(None, None, -(-len(starts.time) // POOL))
+    pool = train.images(starts.episode[some], starts.time[some])
     found = predict_images(model, images, test.action[:shown], pool)
     caption = (
         f"The true images of the first {shown} test episodes, and below them the predictions from "

@@ -6,34 +6,40 @@ from collections.abc import Mapping, Sequence
 
 from nps.experiments.results import Result
 from nps.experiments.summaries import mean_sd, values, wall_time
+from nps.experiments.world_models.config import HORIZONS
 from nps.inspect.report import Table
 
-STEPS = (1, 5, 10)
-METRICS = tuple(f"{name}_{step}" for name in ("h1", "mrr") for step in STEPS)
-COLUMNS = tuple(f"{name}, {step}" for name in ("H@1", "MRR") for step in STEPS)
+METRICS = tuple(f"{name}_{step}" for name in ("h1", "mrr") for step in HORIZONS)
+COLUMNS = tuple(f"{name}, {step}" for name in ("H@1", "MRR") for step in HORIZONS)
 
 MAIN = ("h1_1", "h1_5", "h1_10", "identity_h1_1", "identity_h1_10")
-"""The ranking and its floor, where the paper looks first."""
+"""The metrics that the paper reports first, and their baseline."""
 
 
 def percent(runs: Sequence[Result], metric: str) -> str:
-    """Mean and standard deviation, or a dash where it was not measured."""
+    """Mean and standard deviation in per cent, or a dash if it was not measured."""
     if any(metric not in run.test for run in runs):
         return "–"
     return mean_sd([100 * value for value in values(runs, metric)])
 
 
-def numbers(runs: Sequence[Result], who: str = "", ties: str = "") -> list[str]:
-    """H@1 and MRR after 1, 5 and 10 steps; of a floor, if `who` names one; `_strict`, or not."""
+def ranking_cells(runs: Sequence[Result], baseline: str = "", ties: str = "") -> list[str]:
+    """H@1 and MRR after 1, 5 and 10 steps.
+
+    Args:
+        runs: one a seed.
+        baseline: prefix of a baseline's metrics, such as `identity_`; empty for the model's own.
+        ties: `_strict` if ties are misses.
+    """
     metrics = (metric.replace("_", f"{ties}_") for metric in METRICS)
-    return [percent(runs, f"{who}{metric}") for metric in metrics]
+    return [percent(runs, f"{baseline}{metric}") for metric in metrics]
 
 
 def hidden_table(groups: Mapping[str, Sequence[Result]]) -> Table:
     """What H@1 as C-SWM computes it does not show; a row for each name."""
     rows = []
     for name, runs in groups.items():
-        last = max(step for step in STEPS if f"h1_{step}" in runs[0].test)
+        last = max(step for step in HORIZONS if f"h1_{step}" in runs[0].test)
         keys = ("h1_strict", "identity_h1_strict", "h1_distinct", "h1_episode_strict")
         cells = [percent(runs, f"{key}_{last}") for key in keys]
         size = f"{runs[0].test['transition_parameters']:,}"

@@ -1,7 +1,7 @@
-"""Train and test a world model on any episodes: C-SWM's loss, and its ranking with every floor.
+"""Train and test a world model on any episodes: C-SWM's loss, and its ranking with its baselines.
 
-An experiment gives the sets "train", "validation" and "test". Those of the last two are all equally
-long, since they are rolled out from their first observation; the ones to train on may differ.
+An experiment gives the sets "train", "validation" and "test". Episodes of the last two must have
+equal length, since they are rolled out from their first observation; training episodes may differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
-from nps.experiments.world_models.config import WorldModelConfig
+from nps.experiments.world_models.config import HORIZONS, WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
 from nps.experiments.world_models.model import make_dynamics, make_model
 from nps.metrics.ranking import hits_and_mrr, ranks, report
@@ -28,12 +28,14 @@ from nps.training.task import Batch, Task
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
-HORIZONS = (1, 5, 10)
 IMAGES_AT_ONCE = 1_000
-"""Where there is no gradient but there are many images."""
+"""In validation and test, which have no gradient but many images."""
 
-Look = Callable[[Tensor, Tensor], Tensor]
-"""From the numbers of episodes and times to the slots there."""
+WITHOUT_CONTEXT, WITH_CONTEXT = "without context", "with context"
+"""The phases of training."""
+
+Encodings = Callable[[Tensor, Tensor], Tensor]
+"""The slots at some episodes and times: (n,), (n,) -> (n, M, D)."""
 
 C = TypeVar("C", bound=WorldModelConfig)
 E = TypeVar("E", bound=Episodes)
@@ -44,11 +46,11 @@ class WorldModelTask(Task, Generic[C, E]):
 
     Args:
         config: the settings.
-        device: of data and models.
+        device: where data and models are.
         sets: "train", "validation" and "test", on the device.
-        actions: how slots are told of an action.
-        draws_seed: of the negatives that validation takes.
-        judged: transitions of each validation episode that make the validation loss.
+        actions: how an action is given to the slots.
+        draws_seed: seed of the negatives in validation.
+        judged: transitions of each validation episode in the validation loss.
     """
 
     stackable = True
@@ -69,12 +71,12 @@ class WorldModelTask(Task, Generic[C, E]):
         self.data = Made(len(self._transitions.time))
         with torch.device("meta"):  # shapes alone
             self.noise_size = DRAWS + make_dynamics(config, actions).noise_size(config.slots)
-        # Some transitions of each validation episode, at all times alike, with fixed negatives.
+        # `judged` transitions of each validation episode, spread over all times; fixed negatives.
         count, length = sets["validation"].action.shape[:2]
         episode = torch.arange(count, device=device).repeat(judged)
         later = torch.arange(judged, device=device).repeat_interleave(count)
         self._judged = Moments(episode, (episode + later) % length)
-        # So many training images, at even distances.
+        # Evenly spaced training images, for `settle`.
         some = torch.arange(min(IMAGES_AT_ONCE, self.examples), device=device)
         some = some * self.examples // len(some)
         self._settling = Moments(*(numbers[some] for numbers in self._transitions))
@@ -83,12 +85,12 @@ class WorldModelTask(Task, Generic[C, E]):
 
     @property
     def horizons(self) -> list[int]:
-        """Steps after which test predictions are ranked: C-SWM's, and the most there are."""
+        """Numbers of steps after which test predictions are ranked: C-SWM's, and the longest."""
         most = steps(self.sets["test"])
         return sorted({most, *(step for step in HORIZONS if step <= most)})
 
     def tested_on(self, test: E) -> Self:
-        """The same with another test set."""
+        """The same task with another test set."""
         other = copy.copy(self)
         other.sets = {**self.sets, "test": test}
         return other
@@ -105,36 +107,42 @@ class WorldModelTask(Task, Generic[C, E]):
             return make_model(self.config, self.actions, self.image).to(self.device)
 
     def phase(self, progress: float) -> str:
-        return "alone" if progress < self.config.alone_until else "together"
+        return WITHOUT_CONTEXT if progress < self.config.context_from else WITH_CONTEXT
 
     def loss(self, model: WorldModel, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        alone = batch.phase == "alone"
+        first_phase = batch.phase == WITHOUT_CONTEXT
         if isinstance(model.encoder, ObjectEncoder):
-            model.encoder.plain = alone
+            model.encoder.without_contrast = first_phase
         if isinstance(model.transition, RuleTransition):
-            model.transition.layer.alone = alone
+            model.transition.layer.without_context = first_phase
         now = Moments(*(numbers[batch.index] for numbers in self._transitions))
         data = self.sets["train"]
-        terms = self.terms(model, data, self.looks(model, data), now, batch.noise)
+        terms = self.terms(model, data, self.encode_images(model, data), now, batch.noise)
         positive, negative = (term.mean() for term in terms)
         return positive + negative, {"positive": positive, "negative": negative}
 
-    def looks(self, model: WorldModel, data: E) -> Look:
+    def encode_images(self, model: WorldModel, data: E) -> Encodings:
         return lambda episode, time: model.encode(data.images(episode, time))
 
     def terms(
-        self, model: WorldModel, data: E, look: Look, now: Moments, noise: Float[Tensor, "B noise"]
+        self,
+        model: WorldModel,
+        data: E,
+        encodings: Encodings,
+        now: Moments,
+        noise: Float[Tensor, "B noise"],
     ) -> Terms:
-        """Both parts of the loss of the steps that begin at some moments."""
+        """Both terms of the loss, for the transitions that start at the given moments."""
         kind, count = self.config.negatives, len(now.time)
         draws, for_rules = noise[:, :DRAWS], noise[:, DRAWS:]
         more = negative_moments(kind, now, draws, len(data.lengths), data.lengths)
         episode = torch.cat([now.episode, now.episode, more.episode])
         time = torch.cat([now.time, now.time + 1, more.time])
-        state, came, others = look(episode, time).split([count, count, len(more.time)])
+        parts = encodings(episode, time).split([count, count, len(more.time)])
+        state, next_state, others = parts
         predicted = model.predict(state, data.actions(*now), for_rules)
         far = negatives(kind, state, others, draws)
-        return contrastive(predicted, came, state, far, hinge=self.config.hinge)
+        return contrastive(predicted, next_state, state, far, hinge=self.config.hinge)
 
     # -- validation ---------------------------------------------------------------------------
 
@@ -145,16 +153,16 @@ class WorldModelTask(Task, Generic[C, E]):
     def measure(self, model: WorldModel, data: E) -> dict[str, Tensor]:
         if self.config.statistics == "settled":
             settle(model, self.sets["train"].images(*self._settling))
-        look, last = self.looks(model, data), steps(data)
-        if 2 * self.judged + 3 > last:  # then most images are asked for: each is encoded once
+        encodings, last = self.encode_images(model, data), steps(data)
+        if 2 * self.judged + 3 > last:  # most images are needed: encode each of them once
             states = self.encoded(model, data, range(last + 1))
             first, one, end = states[:, [0, 1, last]].unbind(1)
-            look = among(states)
+            encodings = stored(states)
         else:
             first, one, end = self.encoded(model, data, [0, 1, last]).unbind(1)
         parts = [x.split(IMAGES_AT_ONCE // 2) for x in (*self._judged, self._draws)]
         terms = [
-            torch.stack(self.terms(model, data, look, Moments(episode, time), draws)).sum(0)
+            torch.stack(self.terms(model, data, encodings, Moments(episode, time), draws)).sum(0)
             for episode, time, draws in zip(*parts, strict=True)
         ]
         rolled = model.rollout(first, data.action)
@@ -166,22 +174,22 @@ class WorldModelTask(Task, Generic[C, E]):
         metrics = {"score": loss, "loss": loss}
         for step, name in {1: "1", steps(self.sets[split]): "last"}.items():
             true = measured[f"true_{name}"]
-            for who, predicted in {"": f"rolled_{name}", "identity_": "first"}.items():
+            for baseline, predicted in {"": f"rolled_{name}", "identity_": "first"}.items():
                 hits = hits_and_mrr(ranks(measured[predicted], true).lenient).hits
-                metrics[f"{who}h1_{step}"] = hits
+                metrics[f"{baseline}h1_{step}"] = hits
         return metrics
 
     # -- test ---------------------------------------------------------------------------------
 
     @torch.no_grad()
     def test(self, model: WorldModel) -> dict[str, Any]:
-        """The ranking, and how large the transition is."""
+        """The ranking, and the number of the transition's parameters."""
         parameters = sum(p.numel() for p in model.transition.parameters())
         return {**self.ranking(model), "transition_parameters": parameters}
 
     @torch.no_grad()
     def ranking(self, model: WorldModel, most: int | None = None) -> dict[str, Any]:
-        """C-SWM's ranking with its floors, `<number>_<steps>`; among the first `most` episodes."""
+        """C-SWM's ranking with its baselines, `<metric>_<steps>`, of all or the first episodes."""
         data = self.sets["test"]
         states = self.encoded(model, data, range(steps(data) + 1), most)
         parts = (x.split(IMAGES_AT_ONCE) for x in (states[:, 0], data.action[:most]))
@@ -195,7 +203,7 @@ class WorldModelTask(Task, Generic[C, E]):
     def encoded(
         self, model: WorldModel, data: E, moments: Sequence[int], episodes: int | None = None
     ) -> Float[Tensor, "E S M D"]:
-        """All episodes, or the first so many, at some times."""
+        """The slots of all episodes, or of the first ones, at some times."""
         times = torch.tensor(list(moments), device=self.device)
         count = len(data.lengths) if episodes is None else episodes
         slots = []
@@ -206,20 +214,20 @@ class WorldModelTask(Task, Generic[C, E]):
         return torch.cat(slots)
 
     def in_parts(self, count: int, size: int) -> Iterator[Int[Tensor, "n"]]:
-        """Numbers from 0, some at a time."""
+        """0 to count - 1, in parts of at most `size`."""
         yield from torch.arange(count, device=self.device).split(max(1, size))
 
 
-def among(states: Float[Tensor, "E S M D"]) -> Look:
+def stored(states: Float[Tensor, "E S M D"]) -> Encodings:
     return lambda episode, time: states[episode, time]
 
 
 def settle(model: WorldModel, images: Shaped[Tensor, "n H W C"]) -> None:
-    """Let batch normalisation take the statistics of some images from now on, in evaluation.
+    """Set the statistics that batch normalisation uses in evaluation to those of some images.
 
-    Running ones are of weights that are gone. In front of a coloured background every change of a
-    weight moves a channel's mean, by many of its standard deviations between validations: what is
-    validated, kept and tested would be another model than the one that was trained.
+    Running statistics lag behind the parameters. In front of a coloured background every change of
+    a parameter moves a channel's mean, by many of its standard deviations between validations: the
+    model that is validated, kept and tested would differ from the one that was trained.
     """
     norms = [module for module in model.modules() if isinstance(module, Norm)]
     if not norms:

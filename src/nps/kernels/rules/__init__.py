@@ -65,7 +65,9 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
         return False
     if rules.hidden_layers > 1 or layer.context_gradient != "slot" or layer.context_dropout:
         return False
-    if config.query != "linear" or config.context_query not in (None, "linear") or layer.alone:
+    if layer.without_context:
+        return False
+    if config.query != "linear" or config.context_query not in (None, "linear"):
         return False
     for module in (rules, select, *select._modules.values(), bind, *bind._modules.values()):
         if module._forward_hooks or module._forward_pre_hooks:

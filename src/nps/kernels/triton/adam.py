@@ -1,4 +1,4 @@
-"""A step of Adam as one pass over the parameters, in Triton (the plain twin is optimiser.py)."""
+"""A step of Adam as one pass over the parameters (plain twin: kernels/adam.py)."""
 
 from __future__ import annotations
 
