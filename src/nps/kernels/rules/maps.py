@@ -2,7 +2,8 @@
 
 score_ji = (f_j W^q) · (R_i W^k) = f_j · rule_map_i, and likewise for contexts. With linear queries
 this is exact, and it replaces several products over all slots by one. In Algorithm 2 the bids of
-the rules and of the null rule are two more rows before those of the rules.
+the rules and of the null rule are two more rows before those of the rules. On a GPU the kernels of
+`triton_maps.py` do the same.
 """
 
 from __future__ import annotations

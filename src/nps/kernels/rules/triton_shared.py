@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Triton kernels and functions that both algorithms share.
 
-Sums are explicit, so float32 stays float32. `gpu.py` launches the kernels, on a GPU only: Triton
+Sums are explicit, so float32 stays float32. `plan.py` launches the kernels, on a GPU only: Triton
 comes with torch's CUDA builds.
 """
 
