@@ -6,17 +6,16 @@ programs for the GPU are in `triton/`. Callers do not know which form ran. A sta
 (nps.training.stack) is one leading dimension of every tensor, where plain torch under vmap would
 launch its kernels seed by seed, or in forms that the libraries are slow at.
 
-Without one of them, a captured training step of a published preset takes so many times as long
+Without one of them, a captured training step of a published preset takes this many times as long
 (H200, `benchmarks/kernel_gains.py`):
 
-    conv2d_cudnn   2.61 atari-nps, 2.33 blocks-nps      attention      1.55 blocks-slots-nps
-    conv2d_stack   2.03 mnist, 1.48 blocks-fixed-nps    readout        1.26 atari-nps
-    enlarge        1.87 mnist                           unroll         1.24 atari-nps
-    feature_norm   1.77 blocks-slots-nps                norm_relu_sum  1.19 blocks-gnn
+    readout        5.15 atari-nps                       enlarge        1.87 mnist
+    conv2d_cudnn   2.66 atari-nps                       feature_norm   1.79 blocks-slots-nps
+    conv2d_stack   2.03 mnist                           attention      1.56 blocks-slots-nps
+    rules          1.92 arithmetic                      unroll         1.25 atari-nps
 
-An acceleration should gain 1.25 times. The last two on the right and `adam` (1.09 mnist) stay below
-that, and are kept because published step times would grow by more than 5 % without them. The rule
-layer's own, in `rules/`, is judged by the bare call (docs/notes/performance.md).
+An acceleration should gain 1.25 times. `norm_relu_sum` (1.18 blocks-gnn) and `adam` (1.17 arithmetic)
+stay below that, and are kept because published step times would grow by more than 5 % without them.
 """
 
 from __future__ import annotations
