@@ -190,7 +190,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
     before = arrays_of()
     np.savez(file, **{**before, "action": before["action"][::-1]})
     _, err = call(*command, "--epochs=3", code=2)
-    assert err.endswith("mine: its data have changed since; --fresh starts over\n")
+    assert err.endswith("mine: its data have changed; --fresh starts over\n")
     assert err.count("\n") == 1
     assert "the data have changed since its training" in call("eval", str(tmp_path / "mine"))[1]
     np.savez(file, **before)

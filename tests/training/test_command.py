@@ -281,7 +281,7 @@ def test_data_replaced_after_a_kill_are_noticed(tmp_path):
     assert Run(out).provenance()[0]["data"]
     save_episodes(episodes, seed=1)
     _, err = call(*flags, code=2)
-    assert "its data have changed since" in err
+    assert "its data have changed;" in err
 
 
 def save_episodes(path, seed):

@@ -104,7 +104,7 @@ def test_seeds_train_one_after_the_other(tmp_path):
     assert not (tmp_path / "all/seed-1/metrics.jsonl").exists()
     reported = go(tmp_path / "all", VideoTask("made"), (0, 1))
     reported += go(tmp_path / "fresh", VideoTask("made"), (0, 1))
-    assert "2 seeds train one after the other: this model is not stacked" in reported
+    assert "2 seeds train one after the other: this task cannot be stacked" in reported
     for seed in (0, 1):
         go(tmp_path / f"alone-{seed}", VideoTask("made"), (seed,))
         alone = files(tmp_path / f"alone-{seed}")

@@ -49,7 +49,7 @@ class TrainingSession:
         device: where to train.
         settings: how to run.
         total: steps of the whole training.
-        report: takes lines for the user.
+        report: called with each line for the user.
     """
 
     def __init__(
