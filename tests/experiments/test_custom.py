@@ -242,7 +242,7 @@ def test_settings_that_do_not_fit_the_file(tmp_path, file):
     np.savez(tmp_path / "smooth.npz", **arrays_of(continuous=True))
     cases = {
         "batch_size: got 900, expected at most the": [f"--data={file}", "--batch-size=900"],
-        "count: got 3 actions, expected as many": [f"--data={file}", "--action=factored"],
+        "count: got 3 actions, expected a multiple of": [f"--data={file}", "--action=factored"],
         "action: got factored, expected copied": [
             f"--data={tmp_path / 'smooth.npz'}",
             "--action=factored",

@@ -77,7 +77,7 @@ def test_copied_and_factored_actions():
     assert torch.equal(numbered(action)[..., :2], factored(action))
     assert torch.equal(numbered(action)[..., 2:], torch.eye(M).expand(2, 2, M, M))
     for encoding in ("factored", "numbered"):
-        with pytest.raises(ValueError, match="count: got 7 actions, expected as many for each"):
+        with pytest.raises(ValueError, match="count: got 7 actions, expected a multiple of"):
             Actions(7, M, encoding)
 
 

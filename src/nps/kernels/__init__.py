@@ -1,12 +1,12 @@
-"""Speed and nothing else: accelerated forms of operations that are a few lines of plain torch.
+"""Accelerated forms of operations that are a few lines of plain torch. They change only speed.
 
-One file an operation. Each has the function that models call, its plain twin, `supported(...)`,
-which says whether the fast form can run, and the fast form with its gradient and its rule for vmap;
-programs for the GPU are in `triton/`. Callers do not know which form ran. A stack of seeds
-(nps.training.stack) is one leading dimension of every tensor, where plain torch under vmap would
-launch its kernels seed by seed, or in forms that the libraries are slow at.
+There is one file per operation. Each has the function that models call, its plain twin,
+`supported(...)`, which says whether the fast form can run, and the fast form with its gradient and
+its vmap rule; programs for the GPU are in `triton/`. Callers do not know which form ran. A stack of
+seeds (nps.training.stack) is one leading dimension of every tensor, where plain torch under vmap
+would launch its kernels seed by seed, or in forms for which the libraries are slow.
 
-Without one of them, a captured training step of a published preset takes so many times as long
+How many times as long a captured training step of a published preset takes without one of them
 (H200, `benchmarks/kernel_gains.py`):
 
     conv2d_cudnn   2.61 atari-nps, 2.33 blocks-nps      attention      1.55 blocks-slots-nps

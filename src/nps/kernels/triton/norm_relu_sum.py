@@ -1,7 +1,7 @@
 """Normalisation, ReLU and sum (nps/kernels/norm_relu_sum.py) of S seeds at once, in Triton.
 
 For 20 seeds of 2,048 images of three slots and rows of 512 numbers, x is 126 MB in bf16, and these
-kernels move little more than three times that, forward and backward (five times with one row to a
+kernels move little more than three times that, forward and backward (five times with one row per
 sum).
 """
 
