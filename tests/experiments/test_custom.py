@@ -194,7 +194,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
     assert err.count("\n") == 1
     assert "the data have changed since its training" in call("eval", str(tmp_path / "mine"))[1]
     np.savez(file, **before)
-    assert "going on after step 3" in call(*command, "--epochs=3")[1]
+    assert "resuming after step 3" in call(*command, "--epochs=3")[1]
 
 
 def test_roll_outs_of_other_lengths_are_ranked_too(file):
@@ -224,7 +224,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("changes", "message"), BROKEN.values(), ids=BROKEN)
-def test_what_does_not_fit_is_told_in_one_line_and_nothing_is_written(tmp_path, changes, message):
+def test_bad_data_is_reported_in_one_line_and_nothing_is_written(tmp_path, changes, message):
     path = tmp_path / "my.npz"
     if isinstance(changes, bytes):
         path.write_bytes(changes)

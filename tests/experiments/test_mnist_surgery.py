@@ -41,7 +41,7 @@ def test_deleting_a_rule_changes_its_operation_alone():
     assert len(model.layer.rules) == 4  # the model itself is whole
 
 
-def test_operations_that_share_a_rule_are_told():
+def test_operations_that_share_a_rule_are_reported():
     model = obedient(make())
     with torch.no_grad():
         model.operations.weight[3] = model.operations.weight[0]

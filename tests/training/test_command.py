@@ -73,7 +73,7 @@ def test_a_run_from_before_newer_fields_goes_on(tmp_path, monkeypatch):
     _, err = call(*TRAIN, "--out", str(tmp_path), "--weight-decay=0.1", code=2)
     assert "weight_decay: 0.0 -> 0.1" in err
     _, err = call(*TRAIN, "--out", str(tmp_path))
-    assert "going on after step 7" in err
+    assert "resuming after step 7" in err
 
 
 def go_part(folder, monkeypatch, steps, *more, code=143):

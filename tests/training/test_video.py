@@ -67,7 +67,7 @@ def test_a_killed_training_resumes_exactly(tmp_path, whole, source):
     process.wait()
     assert checkpoint.steps(tmp_path / "checkpoints")[-1] < STEPS
     reported = go(tmp_path, VideoTask(source))
-    assert "going on after step" in reported[0]
+    assert "resuming after step" in reported[0]
     assert_same_end(tmp_path, whole)
     sessions = Run(tmp_path).provenance()
     assert [s["to_step"] for s in sessions] == [0, STEPS]  # the first never came to its end

@@ -74,7 +74,7 @@ def train(
     for step, same_step in itertools.groupby(waiting, key=lambda seed: done[seed]):
         seeds = sorted(same_step)
         if step:
-            report(f"{_title(runs, seeds)}: going on after step {step} of {total}")
+            report(f"{_title(runs, seeds)}: resuming after step {step} of {total}")
         if seeds[0] not in built:
             built[seeds[0]] = task.make_model(seeds[0])
         for part in _parts(task, config, seeds, built[seeds[0]], device, settings, report):

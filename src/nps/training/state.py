@@ -1,7 +1,7 @@
 """Everything that changes while S seeds train, in one place, and how it becomes checkpoints.
 
-Each seed's checkpoint is what the seed's own single run would have saved, so that a seed can go on
-alone or in another stack. Random numbers are functions of seed and step and need no state.
+Each seed's checkpoint is what the seed's own single run would have saved, so that a seed can
+continue alone or in another stack. Random numbers are functions of seed and step and need no state.
 """
 
 from __future__ import annotations
