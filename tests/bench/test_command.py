@@ -57,9 +57,9 @@ def test_what_is_left_out_is_in_the_tables(tmp_path):
 
 def test_goals_are_reported(tmp_path, monkeypatch):
     few, many = (Case("sequential", "forward", "eager", 2, 2, n) for n in (2, 4))
-    told = goals.Goal("flat", few, many, 1e9, at_least=False, unit="×")
+    met = goals.Goal("flat", few, many, 1e9, at_least=False, unit="×")
     missed = goals.Goal("fast", few, None, 0.0, at_least=False, unit="ms")
-    monkeypatch.setattr("nps.bench.report.goals", lambda device: [told, missed])
+    monkeypatch.setattr("nps.bench.report.goals", lambda device: [met, missed])
     groups = [Group("goals", (few, many), 60.0)]
     monkeypatch.setattr(command, "goal_groups", lambda device: groups)
     out, _ = call("bench", "--only", "goals", "--rounds=1", "--out", str(tmp_path))

@@ -47,8 +47,8 @@ def arrays_of(lengths=LENGTHS, side=20, continuous=False, **changes):
         place += step - 1
     ends = np.zeros(sum(lengths), bool)
     ends[np.cumsum(lengths) - 1] = True
-    told = np.stack([action - 1.0, action * 0.5], 1) if continuous else action
-    return {"obs": np.stack(obs), "action": told, "episode_end": ends, **changes}
+    recorded = np.stack([action - 1.0, action * 0.5], 1) if continuous else action
+    return {"obs": np.stack(obs), "action": recorded, "episode_end": ends, **changes}
 
 
 @pytest.fixture
@@ -205,8 +205,8 @@ def test_roll_outs_of_other_lengths_are_ranked_too(file):
 def test_roll_outs_that_episodes_are_too_short_for(file, capsys):
     np.savez(file, **arrays_of((12,) * 5))
     assert task_of(file, test_steps=11).horizons == [1, 5]  # eleven steps leave one to rank
-    told = "nps: test episodes are too short for roll-outs of 11 steps; using 5\n"
-    assert capsys.readouterr().err == told
+    recorded = "nps: test episodes are too short for roll-outs of 11 steps; using 5\n"
+    assert capsys.readouterr().err == recorded
 
 
 BROKEN = {

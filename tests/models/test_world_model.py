@@ -87,9 +87,9 @@ def test_rules_see_the_index_of_slots_and_selection_does_not(kind):
     model = model_of(kind, encoding="numbered", null_handicap=1e6, num_rules=2).eval()
     slots, action = torch.randn(1, 1, D).expand(1, M, D), torch.tensor([5])
     new, trace = model.traced(slots, action)
-    first, second, encoded = trace.rule_scores[0, 0]
+    first, second, acting = trace.rule_scores[0, 0]
     torch.testing.assert_close(first, second)
-    assert not torch.allclose(first, encoded)
+    assert not torch.allclose(first, acting)
     if kind == "pnps":
         assert trace.rule[0, 0, 0] == trace.rule[0, 0, 1]
         assert not torch.allclose(new[0, 0], new[0, 1])

@@ -100,11 +100,11 @@ def preset_of(result: Result, experiment: Experiment) -> str:
 
 
 def _differences(result: Result, experiment: Experiment, preset: str) -> Changes:
-    usual = to_json(experiment.presets[preset].config)
+    defaults = to_json(experiment.presets[preset].config)
     return {
-        name: (usual[name], value)
+        name: (defaults[name], value)
         for name, value in result.config.items()
-        if name in usual and value != usual[name]
+        if name in defaults and value != defaults[name]
     }
 
 

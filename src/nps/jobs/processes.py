@@ -154,7 +154,7 @@ def train_all(
     """
     waiting, failed = list(jobs), dict[Job, str]()
     running: dict[Job, Training] = {}
-    left = dict.fromkeys(jobs, retries)
+    retries_left = dict.fromkeys(jobs, retries)
     done, total = 0, sum(job.epochs for job in jobs)
     with Signals() as signals, ProgressLine("training", total, 0, "epochs") as line:
         while waiting or running:
@@ -169,9 +169,9 @@ def train_all(
                 if end is None:
                     continue
                 del running[job]
-                if end.died and left[job] > 0:
+                if end.died and retries_left[job] > 0:
                     report(f"{job.folder}: {end.message}; restarting from its last checkpoint")
-                    left[job] -= 1
+                    retries_left[job] -= 1
                     waiting.append(job)  # last: by then there may be memory again
                     continue
                 done += job.epochs

@@ -216,12 +216,13 @@ def make_transition(
         return DENSE[kind](slot_dim, action_dim, hidden_dim)
     size = slot_dim + action_dim
     features: nn.Module | None = None
-    seen: int | None = None
+    selection_dim: int | None = None
     if selection_per_slot:
-        seen = 3 * rules.key_dim  # wide enough for W^q and both matrices of binding to differ
-        features = PerSlot(slots, size, seen)
+        # Wide enough for W^q and both matrices of binding to differ.
+        selection_dim = 3 * rules.key_dim
+        features = PerSlot(slots, size, selection_dim)
     elif index_dim:
-        seen = size - index_dim
-        features = Leading(seen)
-    layer = RULES[kind].from_config(rules, size, selection_dim=seen)
+        selection_dim = size - index_dim
+        features = Leading(selection_dim)
+    layer = RULES[kind].from_config(rules, size, selection_dim=selection_dim)
     return RuleTransition(layer, slot_dim, features)

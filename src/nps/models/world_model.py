@@ -48,8 +48,8 @@ class Actions(nn.Module):
         self.dim = count if encoding == "copied" else count // slots + self.index_dim
 
     def forward(self, action: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch M A"]:
-        every = torch.arange(self.count, device=action.device)
-        chosen = (action.unsqueeze(-1) == every).float()
+        actions = torch.arange(self.count, device=action.device)
+        chosen = (action.unsqueeze(-1) == actions).float()
         if self.encoding == "copied":
             return chosen.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
         own = chosen.view(*action.shape, self.slots, -1)

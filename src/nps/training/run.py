@@ -183,14 +183,14 @@ class Run:
 
     def require_clearable(self) -> None:
         """Refuse to clear a folder that is not a run, or that cannot be cleared wholly."""
-        there = self._written()
-        if there and not self._is_run():
-            names = ", ".join(path.name for path in there)
+        existing = self._written()
+        if existing and not self._is_run():
+            names = ", ".join(path.name for path in existing)
             raise UserError(
                 f"--fresh: {self.folder} is not a run of nps, its {names} stay; "
                 "choose another --out, or remove them yourself"
             )
-        for path in there:
+        for path in existing:
             if path.is_symlink():
                 raise UserError(f"--fresh: {path} is a symbolic link; remove it yourself")
             for folder in [path, *path.rglob("*")] if path.is_dir() else []:
