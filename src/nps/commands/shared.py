@@ -41,9 +41,8 @@ def positional(
     command: Callable[..., None], what: str, args: Sequence[str]
 ) -> tuple[str, Sequence[str]]:
     """Split off the leading argument of a command; `--help` alone prints the general help."""
-    example = next(
-        line.strip() for line in _doc(command).splitlines() if line.strip().startswith("nps ")
-    )
+    lines = map(str.strip, _doc(command).splitlines())
+    example = next(line for line in lines if line.startswith("nps "))
     name = " ".join(example.split()[:2])
     if args and not args[0].startswith("-"):
         return args[0], args[1:]
