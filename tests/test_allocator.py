@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# glibc told to give everything back at once: what it may do by itself, made certain.
+# glibc is made to return everything at once, which it may do anyway.
 GENEROUS = {"MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
 
 SCRIPT = """

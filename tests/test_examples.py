@@ -106,7 +106,7 @@ def test_record_by_name_from_rendered_images(recorder, tmp_path, capsys):
         assert (found.obs[after] == expected).all()
 
 
-def test_a_package_that_drawing_needs_is_told_in_one_line(recorder, tmp_path, capsys):
+def test_a_package_that_drawing_needs_is_reported_in_one_line(recorder, tmp_path, capsys):
     gymnasium = pytest.importorskip("gymnasium")
 
     class Undrawn(gymnasium.Env):
@@ -149,7 +149,7 @@ def test_record_a_game_by_its_plain_name(tmp_path):
         (["No-v0", "--out=a.npz", "--size=0"], "argument --size: invalid positive value: '0'"),
     ],
 )
-def test_wrong_arguments_are_told_and_nothing_is_written(
+def test_wrong_arguments_are_reported_and_nothing_is_written(
     recorder, tmp_path, monkeypatch, capsys, arguments, message
 ):
     monkeypatch.chdir(tmp_path)

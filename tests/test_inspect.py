@@ -100,7 +100,7 @@ def test_mistakes_are_one_line(runs, tmp_path, monkeypatch, run, args, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_matplotlib_is_told_before_anything_is_drawn(runs, monkeypatch):
+def test_missing_matplotlib_is_reported_before_anything_is_drawn(runs, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     _, err = call("inspect", runs["mnist"], "--rules=0", "--index=1", code=2)
     assert "--rules draws a picture: pip install 'neural-production-systems[plots]'" in err

@@ -35,7 +35,7 @@ def test_inputs_go_to_their_steps():
     assert history[:, 0, 0, 0].tolist() == [0.0, 1.0, 3.0, 6.0]
 
 
-def test_start_is_left_alone_and_bad_input_is_told():
+def test_start_is_left_alone_and_bad_input_is_reported():
     slots = torch.randn(2, 5, 16)
     before = slots.clone()
     nps.rollout(layer_of("sequential"), slots, 2)

@@ -1,6 +1,6 @@
 """Neural Production Systems: sparse, readable rules between the slots of a model.
 
-Public names only, imported on first use, so that `import nps` loads nothing heavy beside torch.
+Public names only, imported on first use, so that `import nps` loads nothing heavy besides torch.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def linear(
     x: Float[Tensor, "*batch in"], weight: Float[Tensor, "out in"], bias: Float[Tensor, "out"]
 ) -> Float[Tensor, "*batch out"]:
-    """`F.linear` that stays in autocast's type inside vmap, too.
+    """`F.linear` that stays in autocast's type inside vmap too.
 
     Under vmap torch computes a linear layer as a product and an addition. Autocast casts only the
     product, and the float32 bias then promotes the sum to float32: twice the bytes from

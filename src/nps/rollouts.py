@@ -1,7 +1,7 @@
-"""Apply a transition many times: the long rollouts of world models.
+"""Apply a transition many times: the long roll-outs of world models.
 
-On CUDA the step is captured after its first applications and replayed, so that a rollout of a
-hundred steps costs a hundred launches, not a hundred times those of a step.
+On CUDA the step is captured after its first applications and replayed, so that a roll-out
+of a hundred steps costs a hundred launches, not a hundred times those of a step.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def rollout(
     Args:
         transition: `transition(slots, *inputs_of_the_step) -> slots`, e.g. a rule layer in
             evaluation mode. With capture it must not read anything on the host; ours do not.
-        slots: where to begin.
-        steps: how often.
-        inputs: what else a step takes, a row for each: actions, for instance.
+        slots: the initial slots.
+        steps: number of applications.
+        inputs: further inputs of the transition, with one row per step, e.g. actions.
         capture: on CUDA, replay the step as a graph.
     """
     if steps < 1:

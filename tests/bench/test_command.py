@@ -55,11 +55,11 @@ def test_what_is_left_out_is_in_the_tables(tmp_path):
     assert "GNN 512, step, eager, B=4, M=2, N=2: about" in out
 
 
-def test_goals_are_told(tmp_path, monkeypatch):
+def test_goals_are_reported(tmp_path, monkeypatch):
     few, many = (Case("sequential", "forward", "eager", 2, 2, n) for n in (2, 4))
-    told = goals.Goal("flat", few, many, 1e9, at_least=False, unit="×")
+    met = goals.Goal("flat", few, many, 1e9, at_least=False, unit="×")
     missed = goals.Goal("fast", few, None, 0.0, at_least=False, unit="ms")
-    monkeypatch.setattr("nps.bench.report.goals", lambda device: [told, missed])
+    monkeypatch.setattr("nps.bench.report.goals", lambda device: [met, missed])
     groups = [Group("goals", (few, many), 60.0)]
     monkeypatch.setattr(command, "goal_groups", lambda device: groups)
     out, _ = call("bench", "--only", "goals", "--rounds=1", "--out", str(tmp_path))
@@ -139,7 +139,7 @@ def test_broken_files_are_one_line(tmp_path, text, message):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says that there is no CUDA device")
-def test_missing_cuda_is_told(tmp_path):
+def test_missing_cuda_is_reported(tmp_path):
     _, err = call("bench", "--device=cuda", "--out", str(tmp_path / "x"), code=2)
     assert "torch sees no CUDA device" in err
     assert not (tmp_path / "x").exists()

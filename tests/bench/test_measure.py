@@ -39,20 +39,20 @@ def test_no_gnn_no_ratio():
     assert all_rows([group("sequential")], CPU)[0].faster is None
 
 
-def test_too_slow_is_left_out_and_told():
+def test_too_slow_is_left_out_and_reported():
     (row,) = all_rows([group("gnn-512", budget=1e-9)], CPU)
     assert row.ms is None
-    assert "s a call, more than allowed (--budget)" in row.skipped
+    assert "s per call, more than allowed (--budget)" in row.skipped
 
 
-def test_too_large_is_left_out_and_told(monkeypatch):
+def test_too_large_is_left_out_and_reported(monkeypatch):
     monkeypatch.setattr(module, "free_bytes", lambda device: 1000)
     (row,) = all_rows([group("gnn-512")], CPU)
     assert row.ms is None
     assert row.skipped == "needs about 0.0 GB, 0.0 GB are free"
 
 
-def test_what_cannot_be_captured_is_told_and_the_rest_goes_on(monkeypatch):
+def test_what_cannot_be_captured_is_reported_and_the_rest_goes_on(monkeypatch):
     def refuse(task):
         if task.case.model == "parallel":
             raise RuntimeError("operation not permitted\nwhen stream is capturing")
@@ -64,7 +64,7 @@ def test_what_cannot_be_captured_is_told_and_the_rest_goes_on(monkeypatch):
     assert rows[1].ms is not None
 
 
-def test_free_memory_is_told():
+def test_free_memory_is_reported():
     assert 2**20 < module.free_bytes(CPU) < 2**50
 
 

@@ -1,4 +1,4 @@
-"""Rounds alternate, bursts fill their time, the median is told."""
+"""Rounds alternate, bursts fill their time, the median is returned."""
 
 import time
 

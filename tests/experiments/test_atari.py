@@ -139,8 +139,8 @@ def test_truth_is_the_equality_of_observations():
     episode, time = torch.arange(5).repeat_interleave(11), torch.arange(11).repeat(5)
     images = data.images(episode, time).flatten(1)
     same = (images[:, None] == images).all(-1)
-    told = data.truth().flatten(0, 1)
-    assert torch.equal((told[:, None] == told).all(-1), same)
+    truth = data.truth().flatten(0, 1)
+    assert torch.equal((truth[:, None] == truth).all(-1), same)
     assert same.sum() > 55
 
 

@@ -47,8 +47,8 @@ def arrays_of(lengths=LENGTHS, side=20, continuous=False, **changes):
         place += step - 1
     ends = np.zeros(sum(lengths), bool)
     ends[np.cumsum(lengths) - 1] = True
-    told = np.stack([action - 1.0, action * 0.5], 1) if continuous else action
-    return {"obs": np.stack(obs), "action": told, "episode_end": ends, **changes}
+    recorded = np.stack([action - 1.0, action * 0.5], 1) if continuous else action
+    return {"obs": np.stack(obs), "action": recorded, "episode_end": ends, **changes}
 
 
 @pytest.fixture
@@ -190,11 +190,11 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
     before = arrays_of()
     np.savez(file, **{**before, "action": before["action"][::-1]})
     _, err = call(*command, "--epochs=3", code=2)
-    assert err.endswith("mine: its data have changed since; --fresh starts over\n")
+    assert err.endswith("mine: its data have changed; --fresh starts over\n")
     assert err.count("\n") == 1
     assert "the data have changed since its training" in call("eval", str(tmp_path / "mine"))[1]
     np.savez(file, **before)
-    assert "going on after step 3" in call(*command, "--epochs=3")[1]
+    assert "resuming after step 3" in call(*command, "--epochs=3")[1]
 
 
 def test_roll_outs_of_other_lengths_are_ranked_too(file):
@@ -205,8 +205,8 @@ def test_roll_outs_of_other_lengths_are_ranked_too(file):
 def test_roll_outs_that_episodes_are_too_short_for(file, capsys):
     np.savez(file, **arrays_of((12,) * 5))
     assert task_of(file, test_steps=11).horizons == [1, 5]  # eleven steps leave one to rank
-    told = "nps: test episodes are too short for roll-outs of 11 steps; using 5\n"
-    assert capsys.readouterr().err == told
+    recorded = "nps: test episodes are too short for roll-outs of 11 steps; using 5\n"
+    assert capsys.readouterr().err == recorded
 
 
 BROKEN = {
@@ -224,7 +224,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("changes", "message"), BROKEN.values(), ids=BROKEN)
-def test_what_does_not_fit_is_told_in_one_line_and_nothing_is_written(tmp_path, changes, message):
+def test_bad_data_is_reported_in_one_line_and_nothing_is_written(tmp_path, changes, message):
     path = tmp_path / "my.npz"
     if isinstance(changes, bytes):
         path.write_bytes(changes)
@@ -242,7 +242,7 @@ def test_settings_that_do_not_fit_the_file(tmp_path, file):
     np.savez(tmp_path / "smooth.npz", **arrays_of(continuous=True))
     cases = {
         "batch_size: got 900, expected at most the": [f"--data={file}", "--batch-size=900"],
-        "count: got 3 actions, expected as many": [f"--data={file}", "--action=factored"],
+        "count: got 3 actions, expected a multiple of": [f"--data={file}", "--action=factored"],
         "action: got factored, expected copied": [
             f"--data={tmp_path / 'smooth.npz'}",
             "--action=factored",

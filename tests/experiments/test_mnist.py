@@ -201,9 +201,9 @@ def test_a_stack_of_seeds_equals_single_runs(tmp_path, trained, name):
     if config.flip:
         config = dataclasses.replace(config, start_from=str(trained))
     task = MnistTask(config, CPU)
-    go(tmp_path / "stack", task=told(task), seeds=(0, 3), config=config)
+    go(tmp_path / "stack", task=with_reports(task), seeds=(0, 3), config=config)
     for s in (0, 3):
-        go(tmp_path / f"alone-{s}", task=told(task), seeds=(s,), config=config)
+        go(tmp_path / f"alone-{s}", task=with_reports(task), seeds=(s,), config=config)
         stacked, alone = Run(tmp_path / f"stack/seed-{s}"), Run(tmp_path / f"alone-{s}")
         ours, theirs = (checkpoint.newest(r.checkpoints, print) for r in (stacked, alone))
         for group in ("model", "best"):
@@ -225,7 +225,7 @@ def test_resume_is_exact(tmp_path, trained, fifth):
         config = dataclasses.replace(config, **start)
     for stop in (None, 1, 3, None):
         folder = tmp_path / ("whole" if not (tmp_path / "whole").exists() else "parts")
-        go(folder, stop_at=stop, task=told(MnistTask(config, CPU)), config=config)
+        go(folder, stop_at=stop, task=with_reports(MnistTask(config, CPU)), config=config)
     whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
     assert parts["metrics.jsonl"] == whole["metrics.jsonl"]
     for name in ("model", "best", "optimizer"):
@@ -233,8 +233,8 @@ def test_resume_is_exact(tmp_path, trained, fifth):
         assert parts[path] == whole[path], name
 
 
-def told(task: MnistTask) -> MnistTask:
-    """With the ear that `go` speaks to."""
+def with_reports(task: MnistTask) -> MnistTask:
+    """The task, with the list to which `go` appends reports."""
     task.said = []
     return task
 
@@ -318,8 +318,8 @@ def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
     quick = {"mnist-fifth": TINY, "mnist-balanced": TINY}
     monkeypatch.setattr(EXPERIMENTS["mnist"], "quick", quick)
     args = ["run", "mnist", "--out", str(tmp_path)]
-    printed, told = call(*args)
-    assert "on a CPU this is the quick version" in told
+    printed, errors = call(*args)
+    assert "on a CPU this is the quick version" in errors
     assert "An all-black picture" in printed
     assert "translate up" in printed
     saved = Run(tmp_path / "mnist-fifth/seed-0").read()["config"]

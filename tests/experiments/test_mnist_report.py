@@ -110,7 +110,7 @@ def test_summary_has_paper_ours_and_floors(folder, report):
     assert "| NPS (paper's settings) |" in markdown(tables(report)[0])
 
 
-def test_roles_of_the_slots_are_told_where_something_is_chosen(report):
+def test_roles_of_the_slots_are_reported_where_something_is_chosen(report):
     assert [row[0] for row in tables(report)[1].rows] == ["NPS (paper's settings)"]
     assert tables(report)[1].rows[0][1:3] == ["1.000 (1.000 to 1.000)", "0.750 (0.500 to 1.000)"]
 

@@ -1,4 +1,4 @@
-"""Surgery is told as it is: equal where it is, and not where it is not."""
+"""Surgery reports equal pictures where they are equal, and only there."""
 
 import copy
 
@@ -41,7 +41,7 @@ def test_deleting_a_rule_changes_its_operation_alone():
     assert len(model.layer.rules) == 4  # the model itself is whole
 
 
-def test_operations_that_share_a_rule_are_told():
+def test_operations_that_share_a_rule_are_reported():
     model = obedient(make())
     with torch.no_grad():
         model.operations.weight[3] = model.operations.weight[0]
@@ -74,13 +74,15 @@ def test_the_fifth_rule_beside_the_old_four(greedy):
         model.layer.rules.embedding[4] = 40.0 if greedy else 0.0
         model.operations.added.zero_()
         model.operations.added[0, 3] = 20.0  # the mark of an operation
-    told = fifth(original, model, images(10), matrices())
-    assert told["equal"] == [not greedy, True, True, True]
-    assert told["before"] == pytest.approx([mse(original, o) for o in range(4)], rel=1e-5)
-    assert told["after"] == pytest.approx([mse(model, o) for o in range(4)], rel=1e-5)
-    assert told["mse"] == pytest.approx(mse(model, 4), rel=1e-5)
+    measured = fifth(original, model, images(10), matrices())
+    assert measured["equal"] == [not greedy, True, True, True]
+    assert measured["before"] == pytest.approx([mse(original, o) for o in range(4)], rel=1e-5)
+    assert measured["after"] == pytest.approx([mse(model, o) for o in range(4)], rel=1e-5)
+    assert measured["mse"] == pytest.approx(mse(model, 4), rel=1e-5)
     flipped = images(10).flip(-1)
-    assert told["black"] == pytest.approx(flipped.square().mean().item(), rel=1e-5)
-    assert told["copy"] == pytest.approx((flipped - images(10)).square().mean().item(), rel=1e-4)
-    assert sum(told["uses"]) == 10
-    assert len(told["uses"]) == 5
+    assert measured["black"] == pytest.approx(flipped.square().mean().item(), rel=1e-5)
+    assert measured["copy"] == pytest.approx(
+        (flipped - images(10)).square().mean().item(), rel=1e-4
+    )
+    assert sum(measured["uses"]) == 10
+    assert len(measured["uses"]) == 5

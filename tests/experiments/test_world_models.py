@@ -71,11 +71,11 @@ def test_numbers_are_equal_for_equal_images_only():
     assert torch.equal(number[:, None] == number, same)
 
 
-def test_vectors_are_told_to_every_slot():
+def test_every_slot_gets_the_vector():
     action = torch.randn(4, 5, 2)
-    told = ContinuousActions(2, 3)(action)
-    assert told.shape == (4, 5, 3, 2)
-    assert all(torch.equal(told[:, :, m], action) for m in range(3))
+    encoded = ContinuousActions(2, 3)(action)
+    assert encoded.shape == (4, 5, 3, 2)
+    assert all(torch.equal(encoded[:, :, m], action) for m in range(3))
     with pytest.raises(ValueError, match="dim: got 0"):
         ContinuousActions(0, 3)
 

@@ -128,7 +128,7 @@ def test_no_grid_is_the_preset_with_several_seeds(tmp_path, trained):
         (["--on=slurm"], "slurm"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(tmp_path, args, message):
+def test_mistakes_are_reported_before_anything_starts(tmp_path, args, message):
     _, err = sweep(tmp_path / "out", *args, code=2)
     assert message in err
     assert err.count("\n") == 1
@@ -146,7 +146,7 @@ def test_another_config_in_the_folder_is_refused(tmp_path, trained):
     assert "rules=3/seed-0: holds another config (rules: 4 -> 3)" in err
 
 
-def test_a_run_that_fails_is_told_and_the_others_finish(tmp_path):
+def test_a_run_that_fails_is_reported_and_the_others_finish(tmp_path):
     (tmp_path / "rules=3").write_text("a file where a folder should be")
     out, err = sweep(tmp_path, "--grid", "rules=2,3", *SHORT, code=1)
     assert "rules=3/seed-0 failed: cannot write to" in err
@@ -230,15 +230,15 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, undisturbed):
     killer.start()
     _, err = sweep(tmp_path, "--grid", "rules=2,3", "--workers=2", *LONG)
     killer.join()
-    told = f"{run}: its process was killed by signal 9; restarting from its last checkpoint"
-    assert err.count(told) == 1
+    message = f"{run}: its process was killed by signal 9; restarting from its last checkpoint"
+    assert err.count(message) == 1
     check(tmp_path, undisturbed)
     first, killed, last = json.loads((run / "provenance.json").read_text())
     assert first["to_step"] == killed["from_step"] == last["from_step"] == 25
     assert killed["to_step"] == 25  # as recorded at its start
 
 
-def test_trainings_on_a_cluster_are_told_where_data_is(tmp_path, monkeypatch):
+def test_trainings_on_a_cluster_know_where_data_is(tmp_path, monkeypatch):
     sent, seen = [], []
 
     class Ended:

@@ -250,7 +250,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_bad_input_is_told_in_one_line(message):
+def test_bad_input_is_reported_in_one_line(message):
     with pytest.raises(ValueError) as error:
         WRONG[message]()
     assert str(error.value).startswith(message)

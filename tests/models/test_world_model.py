@@ -61,12 +61,12 @@ def images_of(count: int) -> torch.Tensor:
 
 def test_copied_and_factored_actions():
     copied, factored = Actions(COUNT, M, "copied"), Actions(COUNT, M, "factored")
-    told = copied(torch.tensor([[5], [0]]))
-    assert told.shape == (2, 1, M, COUNT)
-    assert told[0, 0].tolist() == [[0, 0, 0, 0, 0, 1]] * M
-    told = factored(torch.tensor([5, 0, 2]))
+    encoded = copied(torch.tensor([[5], [0]]))
+    assert encoded.shape == (2, 1, M, COUNT)
+    assert encoded[0, 0].tolist() == [[0, 0, 0, 0, 0, 1]] * M
+    encoded = factored(torch.tensor([5, 0, 2]))
     assert (copied.dim, factored.dim) == (6, 2)
-    assert told.tolist() == [
+    assert encoded.tolist() == [
         [[0, 0], [0, 0], [0, 1]],
         [[1, 0], [0, 0], [0, 0]],
         [[0, 0], [1, 0], [0, 0]],
@@ -77,7 +77,7 @@ def test_copied_and_factored_actions():
     assert torch.equal(numbered(action)[..., :2], factored(action))
     assert torch.equal(numbered(action)[..., 2:], torch.eye(M).expand(2, 2, M, M))
     for encoding in ("factored", "numbered"):
-        with pytest.raises(ValueError, match="count: got 7 actions, expected as many for each"):
+        with pytest.raises(ValueError, match="count: got 7 actions, expected a multiple of"):
             Actions(7, M, encoding)
 
 
@@ -87,9 +87,9 @@ def test_rules_see_the_index_of_slots_and_selection_does_not(kind):
     model = model_of(kind, encoding="numbered", null_handicap=1e6, num_rules=2).eval()
     slots, action = torch.randn(1, 1, D).expand(1, M, D), torch.tensor([5])
     new, trace = model.traced(slots, action)
-    first, second, told = trace.rule_scores[0, 0]
+    first, second, acting = trace.rule_scores[0, 0]
     torch.testing.assert_close(first, second)
-    assert not torch.allclose(first, told)
+    assert not torch.allclose(first, acting)
     if kind == "pnps":
         assert trace.rule[0, 0, 0] == trace.rule[0, 0, 1]
         assert not torch.allclose(new[0, 0], new[0, 1])

@@ -57,12 +57,12 @@ def test_damaged_newest_is_reported_and_the_one_before_is_used(tmp_path, damage)
     checkpoint.save(tmp_path, moment(1), keep=5)
     checkpoint.save(tmp_path, moment(2), keep=5)
     damage(tmp_path / "step-00000002")
-    told: list[str] = []
-    found = checkpoint.newest(tmp_path, told.append)
+    reported: list[str] = []
+    found = checkpoint.newest(tmp_path, reported.append)
     assert found is not None
     assert found.step == 1
-    assert "step-00000002" in told[0]
-    assert "step-00000001" in told[-1]
+    assert "step-00000002" in reported[0]
+    assert "step-00000001" in reported[-1]
 
 
 def test_training_goes_on_from_before_the_damage(tmp_path):
@@ -162,10 +162,10 @@ def test_killed_while_saving_leaves_only_whole_checkpoints(tmp_path):
             process.wait(pause)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        told: list[str] = []
-        found = checkpoint.newest(tmp_path, told.append)
+        reported: list[str] = []
+        found = checkpoint.newest(tmp_path, reported.append)
         if found is not None:
             assert (found.tensors["model"]["w"] == found.step).all()
-        assert told == []
+        assert reported == []
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()

@@ -73,7 +73,7 @@ def test_a_run_from_before_newer_fields_goes_on(tmp_path, monkeypatch):
     _, err = call(*TRAIN, "--out", str(tmp_path), "--weight-decay=0.1", code=2)
     assert "weight_decay: 0.0 -> 0.1" in err
     _, err = call(*TRAIN, "--out", str(tmp_path))
-    assert "going on after step 7" in err
+    assert "resuming after step 7" in err
 
 
 def go_part(folder, monkeypatch, steps, *more, code=143):
@@ -281,7 +281,7 @@ def test_data_replaced_after_a_kill_are_noticed(tmp_path):
     assert Run(out).provenance()[0]["data"]
     save_episodes(episodes, seed=1)
     _, err = call(*flags, code=2)
-    assert "its data have changed since" in err
+    assert "its data have changed;" in err
 
 
 def save_episodes(path, seed):

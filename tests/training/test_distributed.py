@@ -50,7 +50,7 @@ def test_two_processes_equal_one_stop_together_and_resume_as_one(tmp_path):
         assert time.monotonic() < deadline
         assert pair.poll() is None, pair.communicate()
         time.sleep(0.02)
-    os.kill(workers(pair.pid)[1], signal.SIGTERM)  # one of the two is told, both stop
+    os.kill(workers(pair.pid)[1], signal.SIGTERM)  # a signal to one of the two stops both
     _, error = pair.communicate(timeout=60)
     assert pair.returncode != 0
     assert error.count("stopped by SIGTERM after step") == 2
@@ -59,7 +59,7 @@ def test_two_processes_equal_one_stop_together_and_resume_as_one(tmp_path):
     seen_by_two = losses(together)
 
     _, error = start(together, epochs, processes=1).communicate(timeout=90)
-    assert f"going on after step {stopped_at}" in error
+    assert f"resuming after step {stopped_at}" in error
     assert single.wait(timeout=90) == 0
     assert len(seen_by_two) >= 2
     assert seen_by_two == pytest.approx(losses(alone)[: len(seen_by_two)], rel=1e-4)

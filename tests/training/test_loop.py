@@ -177,9 +177,9 @@ def test_not_finite_stops_and_names_the_batch(tmp_path):
     assert "loss is nan" in message
     assert "step-00000005" in message
     assert "\n" not in message
-    told = json.loads((tmp_path / "run" / "not-finite.json").read_text())
-    assert told["batch"] == task.seen[-1]
-    assert told["step"] == 8
+    failure = json.loads((tmp_path / "run" / "not-finite.json").read_text())
+    assert failure["batch"] == task.seen[-1]
+    assert failure["step"] == 8
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [5]
 
 

@@ -49,8 +49,8 @@ def test_second_process_is_refused(tmp_path):
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with Run(tmp_path / "run").writing():
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "in use by another process (pid" in told
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "in use by another process (pid" in output
     free = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert free == "entered\n"
 
@@ -88,7 +88,7 @@ def test_missing_run_and_empty_run(tmp_path):
         find_checkpoint(run.folder)
 
 
-def test_torn_last_line_of_the_log_is_left_out_and_a_torn_middle_is_told(tmp_path):
+def test_torn_last_line_of_the_log_is_left_out_and_a_torn_middle_is_reported(tmp_path):
     run = Run(tmp_path)
     run.metrics_path.write_text('{"step": 1}\n{"st')
     assert run.metrics() == [{"step": 1}]
@@ -97,7 +97,7 @@ def test_torn_last_line_of_the_log_is_left_out_and_a_torn_middle_is_told(tmp_pat
         run.metrics()
 
 
-def test_complete_is_told_from_the_files(tmp_path):
+def test_complete_is_judged_by_the_files(tmp_path):
     run = Run(tmp_path / "run")
     wanted = identity("arithmetic", "p", 0, CONFIG)
     assert not run.complete(wanted)

@@ -125,7 +125,7 @@ def test_seeds_at_different_steps_catch_up(tmp_path):
     task = go(tmp_path / "stack", task=plain(), seeds=(0, 1, 2, 3))
     assert files(tmp_path / "stack/seed-0") == before
     assert sum("complete" in line for line in task.said) == 2
-    assert any("going on after step 6" in line for line in task.said)
+    assert any("resuming after step 6" in line for line in task.said)
     for seed in (2, 3):
         go(tmp_path / f"alone-{seed}", task=plain(), seeds=(seed,))
         assert_same_run(Run(tmp_path / f"stack/seed-{seed}"), Run(tmp_path / f"alone-{seed}"))
@@ -170,13 +170,13 @@ def test_a_sick_seed_is_frozen_and_the_others_go_on(tmp_path, where):
     assert "1 of 3 seeds failed" in message
     assert "step 8" in message
     assert ("the loss is inf" if where == "loss" else "gradient is not finite") in message
-    assert any("seed 1 stopped, the others go on" in line for line in task.said)
+    assert any("seed 1 stopped, the others continue" in line for line in task.said)
     assert task.judged.count(False) > 2 * task.judged.count(True)  # no judgement once it failed
-    told = json.loads((tmp_path / "stack/seed-1/not-finite.json").read_text())
+    failure = json.loads((tmp_path / "stack/seed-1/not-finite.json").read_text())
     alone = Sick(1, "loss")
     with pytest.raises(RunFailed):
         go(tmp_path / "alone-1", task=alone, seeds=(1,))
-    assert told["batch"] == alone.seen[7]
+    assert failure["batch"] == alone.seen[7]
     assert checkpoint.steps(tmp_path / "stack/seed-1/checkpoints") == [5]
     assert len(Run(tmp_path / "stack/seed-1").metrics()) == 1
     for seed in (0, 5):
@@ -225,16 +225,16 @@ def test_split_parts_are_even_and_complete():
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "failure"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "2.00 GiB"),
         (RuntimeError("Storage size calculation overflowed with sizes=[9]"), "not enough memory"),
         (MemoryError(), "not enough memory"),
     ],
 )
-def test_no_memory_is_one_line(error, told):
+def test_no_memory_is_one_line(error, failure):
     with (
-        pytest.raises(RunFailed, match=f"^here: .*{told}"),
+        pytest.raises(RunFailed, match=f"^here: .*{failure}"),
         memory.memory_errors_in_one_line("here"),
     ):
         raise error

@@ -67,7 +67,7 @@ def test_a_killed_training_resumes_exactly(tmp_path, whole, source):
     process.wait()
     assert checkpoint.steps(tmp_path / "checkpoints")[-1] < STEPS
     reported = go(tmp_path, VideoTask(source))
-    assert "going on after step" in reported[0]
+    assert "resuming after step" in reported[0]
     assert_same_end(tmp_path, whole)
     sessions = Run(tmp_path).provenance()
     assert [s["to_step"] for s in sessions] == [0, STEPS]  # the first never came to its end
@@ -104,7 +104,7 @@ def test_seeds_train_one_after_the_other(tmp_path):
     assert not (tmp_path / "all/seed-1/metrics.jsonl").exists()
     reported = go(tmp_path / "all", VideoTask("made"), (0, 1))
     reported += go(tmp_path / "fresh", VideoTask("made"), (0, 1))
-    assert "2 seeds train one after the other: this model is not stacked" in reported
+    assert "2 seeds train one after the other: this task cannot be stacked" in reported
     for seed in (0, 1):
         go(tmp_path / f"alone-{seed}", VideoTask("made"), (seed,))
         alone = files(tmp_path / f"alone-{seed}")

@@ -384,7 +384,7 @@ def test_mistakes_are_one_line(cache, flags, message):
     assert not cache.exists()
 
 
-def test_a_folder_that_cannot_be_is_told(tmp_path):
+def test_a_folder_that_cannot_be_is_reported(tmp_path):
     pytest.importorskip("ale_py")
     (tmp_path / "file").write_text("")
     _, err = call("data", "atari", "--to", str(tmp_path / "file/x"), code=2)

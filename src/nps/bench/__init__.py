@@ -1,1 +1,1 @@
-"""How fast the layers are: against GNN and attention in the same run, and against the machine."""
+"""Speed of the layers, against GNN and attention in the same run and the limits of the machine."""

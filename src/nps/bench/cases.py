@@ -1,7 +1,7 @@
-"""What is measured: models, works and sizes, and which of them stand side by side.
+"""What is measured: models, workloads and sizes, and which of them are compared.
 
-A case is one model doing one work at one size. A group is cases measured in alternation, so that
-noise of the machine hits all alike; ratios are taken within a group only.
+A case is one model under one workload at one size. The cases of a group are measured in
+alternation, so that noise affects all of them alike; ratios are taken within a group only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ QUICK_MODELS = ("sequential", "parallel", "gnn-512", "gnn-512-lean", "gnn-128", 
 
 class Model(NamedTuple):
     label: str
-    """Short, for tables; K is the number of stages, 1 where it is not told."""
+    """Short, for tables; K is the number of stages, 1 unless stated."""
     make: Callable[[int], nn.Module]
-    """From the number of rules, which only NPS has."""
+    """From the number of rules, which models without rules ignore."""
     has_rules: bool = False
 
 
@@ -55,7 +55,7 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One model, one work, one size. Models without rules ignore their number."""
+    """One model, one workload, one size. Models without rules ignore `rules`."""
 
     model: str
     work: Work
@@ -71,12 +71,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Group:
-    """Cases of one work and one mode, measured in alternation."""
+    """Cases of one workload and one mode, measured in alternation."""
 
     section: str
     cases: tuple[Case, ...]
     budget: float
-    """Seconds that one call may take; slower cases are left out, and told."""
+    """Seconds that one call may take; slower cases are left out and listed."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ class Grid:
     rules: tuple[int, ...]
 
     def of(self, device: str, quick: bool) -> Grid:
-        """This grid, where a value that is missing (0 or empty) is the usual one."""
-        usual = _usual(device, quick)
-        filled = [getattr(self, axis) or getattr(usual, axis) for axis in AXES]
+        """This grid, with missing values (0 or empty) replaced by the defaults."""
+        default = _default_grid(device, quick)
+        filled = [getattr(self, axis) or getattr(default, axis) for axis in AXES]
         centre = tuple(
             given or (middle if middle in values else values[0])
-            for given, middle, values in zip(self.centre, usual.centre, filled, strict=True)
+            for given, middle, values in zip(self.centre, default.centre, filled, strict=True)
         )
         return Grid(centre, *filled)  # type: ignore[arg-type]
 
@@ -103,7 +103,7 @@ class Grid:
 AXES: tuple[Axis, ...] = ("batch", "slots", "rules")
 
 
-def _usual(device: str, quick: bool) -> Grid:
+def _default_grid(device: str, quick: bool) -> Grid:
     if quick:
         return Grid((64, 5, 10), (64,), (2, 5, 8), (4, 10, 64))
     return Grid(
@@ -125,7 +125,7 @@ def sweep(
     """All models side by side at the centre, or at each value of one axis through it."""
     middle = dict(zip(AXES, grid.centre, strict=True))
     sizes = [middle]
-    if section == "rules":  # the others would be measured again and again
+    if section == "rules":  # the others do not depend on the number of rules
         models = [name for name in models if MODELS[name].has_rules or name == REFERENCE]
     if section in AXES:
         sizes = [{**middle, section: value} for value in getattr(grid, section)]
@@ -138,7 +138,7 @@ def sweep(
 
 
 def once(groups: Iterable[Group]) -> list[Group]:
-    """Without the groups that an earlier section measures already: every axis has the centre."""
+    """Drop the groups that an earlier section already measures: every axis contains the centre."""
     first: dict[tuple[Case, ...], Group] = {}
     for group in groups:
         first.setdefault(group.cases, group)
@@ -146,5 +146,5 @@ def once(groups: Iterable[Group]) -> list[Group]:
 
 
 def smaller(case: Case, factor: int) -> Case:
-    """The same with a fraction of the batch, to try before what may be too large."""
+    """The same case with a fraction of the batch, to try before one that may be too large."""
     return replace(case, batch=max(1, case.batch // factor))

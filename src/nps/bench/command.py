@@ -110,14 +110,14 @@ def plan(args: BenchArgs) -> tuple[Grid, list[Group]]:
     grid = Grid((0, 0, 0), args.batch, args.slots, args.rules).of(args.device, args.quick)
     models = args.models or (QUICK_MODELS if args.quick else tuple(MODELS))
     works = args.works or (WORKS[:2] if args.quick else WORKS)
-    usual: tuple[Mode, ...] = ("eager", "captured") if cuda else ("eager",)
+    default_modes: tuple[Mode, ...] = ("eager", "captured") if cuda else ("eager",)
     everything = MODES if cuda else MODES[:2]
     groups: list[Group] = []
     for section in args.only or SECTIONS[: 4 if args.quick else 5]:
         if section == "goals":
             groups += goal_groups(args.device)
         else:
-            at_centre = usual if args.quick or section != "centre" else everything
+            at_centre = default_modes if args.quick or section != "centre" else everything
             modes = args.modes or at_centre
             groups += sweep(section, grid, models, works, modes, args.budget)
     return grid, once(groups)

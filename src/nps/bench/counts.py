@@ -1,7 +1,7 @@
-"""What a call takes, counted and not timed: FLOPs, operations launched, memory at its peak.
+"""What a call needs, counted rather than timed: FLOPs, operations launched, peak memory.
 
 Every operation passes a dispatch mode, backward included. FLOPs follow torch's own formulas
-(products alone; a multiply and an add are two), a launch is an operation that computes.
+(products only; a multiply and an add are two). A launch is an operation that computes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-# Memory that is asked for and left as it is: nothing computes.
+# Operations that allocate memory or return a view of it, without a kernel.
 BARE_MEMORY = ("empty", "new_empty", "_unsafe_view")
 
 
@@ -26,7 +26,7 @@ class Counts(NamedTuple):
     flops: int
     launches: int
     peak_bytes: int
-    """Most that was allocated at a time beyond weights and input."""
+    """Peak of the memory allocated in addition to weights and input."""
 
 
 def count(call: Callable[[], Any], device: torch.device) -> Counts:
@@ -38,7 +38,7 @@ def count(call: Callable[[], Any], device: torch.device) -> Counts:
 
 
 def peak_memory(call: Callable[[], Any], device: torch.device) -> int:
-    """Asked of the allocator on CUDA; on the CPU, which has none to ask, of every operation."""
+    """From the allocator on CUDA; on the CPU, counted operation by operation."""
     if device.type != "cuda":
         counter = Counter()
         with _spelled_out(), counter:
@@ -53,9 +53,9 @@ def peak_memory(call: Callable[[], Any], device: torch.device) -> int:
 
 
 class Counter(TorchDispatchMode):
-    """Counts the operations that pass while it is open, and the memory they leave allocated.
+    """While open, counts the operations and the memory that they leave allocated.
 
-    Memory is looked at behind every operation, so scratch inside one is not seen.
+    Memory is counted after every operation, so temporary memory inside one is not seen.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Counter(TorchDispatchMode):
 
 @contextlib.contextmanager
 def _spelled_out() -> Iterator[None]:
-    """torch's fused attention for evaluation hides its products; without it they are seen."""
+    """Without torch's fused attention for evaluation, which hides its products."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

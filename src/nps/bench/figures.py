@@ -1,4 +1,4 @@
-"""Time over slots and over rules: both axes logarithmic, one line a model, one panel a task."""
+"""Time over slots and over rules: logarithmic axes, one line per model, one panel per workload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nps.bench.cases import AXES, MODELS, WORKS, Axis
 from nps.bench.report import WORK_WORDS, Bench, on_axis
 from nps.inspect import style
 
-# The lean GNNs are left to the tables: ten lines in a panel cannot be told apart.
+# The lean GNNs are left to the tables: ten lines in a panel are too many to distinguish.
 VARIANTS = {
     "sequential": 0,
     "sequential-3": 1,
@@ -32,7 +32,7 @@ SIZES = {"batch": "batch of {}", "slots": "{} slots", "rules": "{} rules"}
 
 
 def time_over(bench: Bench, axis: Axis) -> bytes | None:
-    """A PNG, or None where fewer than two sizes were measured."""
+    """A PNG, or None if fewer than two sizes were measured."""
     mode = "captured" if bench.device == "cuda" else "eager"
     rows = [
         row

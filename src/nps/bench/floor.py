@@ -1,7 +1,7 @@
 """The least time the machine allows: all FLOPs at its peak, all bytes at its bandwidth.
 
-Both rates are probed in the same run, so that the distance to the floor is that of this machine
-on this day. The bytes are those that no implementation can avoid: weights, input and output, and
+Both rates are probed in the same run, so that the floor is that of this machine on
+this day. The bytes are those that no implementation can avoid: weights, input and output, and
 their gradients in training, each moved once. On CUDA a launch has a floor of its own: the time of
 an empty kernel inside a graph.
 """
@@ -29,7 +29,7 @@ class Machine:
     """An empty kernel in a CUDA graph; None on the CPU."""
 
     def best(self, other: Machine) -> Machine:
-        """Of two probes of one machine: what a busy moment hid from one of them."""
+        """The best of two probes of one machine, either of which noise may have slowed."""
         launches = [m.launch_seconds for m in (self, other) if m.launch_seconds is not None]
         return Machine(
             max(self.flops_per_second, other.flops_per_second),
@@ -41,7 +41,7 @@ class Machine:
 def floor_bytes(work: Work, parameters: int, slots: int) -> int:
     """Weights and slots (numbers of floats), each moved once.
 
-    A rollout could keep its slots on the chip, so its floor is that of one call. A step reads
+    A roll-out could keep its slots on the chip, so its floor is that of one call. A step reads
     weights, input and the gradient of the output; it writes output and the gradients of both.
     """
     moved = 2 * parameters + 4 * slots if work == "step" else parameters + 2 * slots

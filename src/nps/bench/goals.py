@@ -1,7 +1,7 @@
-"""What the layers should reach, as numbers: a time, or a ratio of two times in the same group.
+"""Goals for the speed of the layers: a time, or a ratio of two times in the same group.
 
-Sparse rules are worth having only where they are cheaper than a dense GNN and do not cost more for
-being many. Each goal names its two cases, so that `nps bench --only goals` measures no more.
+Sparse rules are only worth having if they are cheaper than a dense GNN, and if many rules cost no
+more than few. Each goal names its cases, so that `nps bench --only goals` measures only those.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from nps.bench.cases import MODELS, Case, Group, Mode, Work
 from nps.bench.measure import Row
 
-BUDGET = 20.0  # seconds a call: the GNN at 20 slots takes its time
+BUDGET = 20.0
+"""Seconds per call; the GNN is slow at 20 slots."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Goal:
     case: Case
     over: Case | None
     bound: float | None
-    """None: told beside the goal it belongs to, no goal itself."""
+    """None if it is not a goal itself, but shown for comparison."""
     at_least: bool
     unit: str
 
     def measured(self, rows: Sequence[Row], *, least: bool = False) -> tuple[float | None, str]:
-        """The number, from median times or from the fastest rounds; or None and why."""
+        """The number, from median times or from the fastest rounds; or None and the reason."""
         found = {row.case: row for row in rows if row.section == "goals"}
         times = []
         for case in (self.case, *([] if self.over is None else [self.over])):
@@ -69,7 +70,7 @@ def goals(device: str) -> list[Goal]:
 
 
 def goal_groups(device: str) -> list[Group]:
-    """What is compared with the same case is measured in one group with it."""
+    """The cases of all goals; those compared with the same case are one group with it."""
     together: dict[Case, list[Case]] = {}
     for goal in goals(device):
         cases = together.setdefault(goal.case, [goal.case])
@@ -99,7 +100,7 @@ def _faster(than: str, mode: Mode, size: tuple[int, int, int], bound: float | No
 
 
 def _flat(mode: Mode) -> list[Goal]:
-    """Evaluation runs the rule that fires: many rules should cost what few do."""
+    """Evaluation runs only the rule that fires: 64 rules should cost about as much as 4."""
     found = []
     for model in ("sequential", "parallel"):
         few, many = (_at(model, "forward", mode, (1024, 5, n)) for n in (4, 64))

@@ -1,4 +1,4 @@
-"""Measure groups of cases, and say for each that was left out why."""
+"""Measure groups of cases, and record why a case was left out."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from nps.bench.timing import Times, alternate, burst
 from nps.bench.works import Task, make_task, ready
 from nps.training.memory import free_bytes
 
-PART = 8  # this part of the batch is tried first
+PART = 8
+"""A batch smaller by this factor is tried first."""
 TRIES = 3
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case as measured; `skipped` says why there is nothing."""
+    """One case as measured; `skipped` says why there are no numbers."""
 
     section: str
     model: str
@@ -38,7 +39,7 @@ class Row:
     ms_least: float | None = None
     ms_most: float | None = None
     faster: float | None = None
-    """Than GNN 512, in the same group."""
+    """How many times faster than GNN 512 in the same group."""
     parameters: int | None = None
     peak_bytes: int | None = None
     flops: int | None = None
@@ -63,7 +64,7 @@ def measure(groups: Sequence[Group], device: torch.device, rounds: int) -> Itera
 
 
 def with_floor(row: Row, machine: Machine) -> Row:
-    """How far a row is from what the machine could do."""
+    """The row, with its distance to what the machine could do."""
     if row.ms is None or row.flops is None or row.floor_bytes is None or row.launches is None:
         return row
     floor_ms = 1e3 * floor_seconds(machine, row.flops, row.floor_bytes)
@@ -108,7 +109,7 @@ class _Bench:
     def _prepare(self, case: Case, budget: float) -> Callable[[], Any]:
         """A call that fits in memory and in the budget, warmed up in its mode."""
         key = replace(case, mode="eager")
-        with _told(case.mode):
+        with _failures_as_skipped(case.mode):
             if key not in self._known:
                 self._try_a_part(case, budget)
             task = make_task(case, self.device)
@@ -119,21 +120,21 @@ class _Bench:
             return ready(task)
 
     def _try_a_part(self, case: Case, budget: float) -> None:
-        """Memory and time grow with the batch, at most in proportion: an eighth of it tells."""
+        """Try a smaller batch: memory and time grow at most in proportion to its size."""
         part = make_task(smaller(case, PART), self.device)
         scale = case.batch / part.case.batch
         memory, free = scale * peak_memory(part, self.device), free_bytes(self.device)
         if memory > free:
             raise Skipped(f"needs about {memory / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
-        self._try(part, budget, scale)  # what is over with a part is far over with all
+        self._try(part, budget, scale)  # if a part is too slow, the whole is far too slow
 
     def _try(self, task: Task, budget: float, scale: float = 1.0) -> None:
-        """Skip what is over the budget at every try: a busy moment is no reason."""
+        """Skip a case that is over the budget every time; once may be noise of the machine."""
         for _ in range(TRIES):
             seconds = burst(task, 1, self.device)
             if seconds <= budget:
                 return
-        raise Skipped(f"about {scale * seconds:.1f} s a call, more than allowed (--budget)")
+        raise Skipped(f"about {scale * seconds:.1f} s per call, more than allowed (--budget)")
 
     def _row(self, section: str, case: Case, times: Times, reference: Times | None) -> Row:
         parameters, counts = self._known[replace(case, mode="eager")]
@@ -152,8 +153,8 @@ class _Bench:
         )
 
     def _forget(self) -> None:
-        """Give back memory and compiled code of what is done."""
-        if "torch._dynamo" in sys.modules:  # which takes a second to import, for nothing
+        """Free the memory and compiled code of the group that is done."""
+        if "torch._dynamo" in sys.modules:  # do not import it only for this: that takes a second
             torch._dynamo.reset()
         gc.collect()
         if self.device.type == "cuda":
@@ -161,13 +162,13 @@ class _Bench:
 
 
 def _size(case: Case) -> tuple[int, int]:
-    """What a model without rules depends on."""
+    """The sizes that a model without rules depends on."""
     return case.batch, case.slots
 
 
 @contextlib.contextmanager
-def _told(mode: Mode) -> Iterator[None]:
-    """What does not fit, or cannot be compiled or captured here, is told; the others go on."""
+def _failures_as_skipped(mode: Mode) -> Iterator[None]:
+    """Skip a case that does not fit in memory or cannot be compiled or captured here."""
     try:
         yield
     except torch.OutOfMemoryError:

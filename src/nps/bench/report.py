@@ -1,7 +1,7 @@
 """A bench as tables for the terminal, one JSON file, and two figures.
 
-One table for each axis, work and mode: a row a model, a column a size; behind it what was left out
-and why. At the centre all that is known of each model.
+One table for each axis, workload and mode, with one row per model and one column per size; at the
+centre, all measurements of each model. Cases that were left out are listed at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WORK_WORDS = {
 
 @dataclass(frozen=True)
 class Bench:
-    """All of a run: what `bench-DEVICE.json` holds."""
+    """A whole run, as stored in `bench-DEVICE.json`."""
 
     device: str
     centre: tuple[int, int, int]
@@ -48,11 +48,11 @@ class Bench:
         """The goals of this device that were measured, each with its number."""
         if not any(row.section == "goals" for row in self.rows):
             return []
-        told = []
+        results = []
         for goal in goals(self.device):
             value, why = goal.measured(self.rows)
             best, _ = goal.measured(self.rows, least=True)
-            told.append(
+            results.append(
                 {
                     "goal": goal.text,
                     "bound": goal.bound,
@@ -64,7 +64,7 @@ class Bench:
                     "why": why,
                 }
             )
-        return told
+        return results
 
 
 def read(path: Path) -> Bench:
@@ -85,7 +85,7 @@ def read(path: Path) -> Bench:
 
 
 def join(benches: Sequence[Bench]) -> Bench:
-    """Runs on one kind of machine as one: a long sweep may be measured in parts."""
+    """Join runs on one kind of machine, since a long sweep may be measured in parts."""
     first = benches[0]
     for other in benches[1:]:
         theirs = (other.device, other.centre, other.environment["device"])
@@ -116,7 +116,7 @@ def _words(bench: Bench) -> str:
     launch = machine.launch_seconds
     rates = f"{machine.flops_per_second / 1e9:.3g} GFLOP/s in float32 (TF32 off)"
     rates += f", {machine.bytes_per_second / 1e9:.3g} GB/s"
-    rates += "" if launch is None else f", {1e6 * launch:.2f} µs a launch in a graph"
+    rates += "" if launch is None else f", {1e6 * launch:.2f} µs per launch in a graph"
     where = f"torch {environment['torch']}, {environment['threads']} threads"
     timed = [row for row in bench.rows if row.ms_least and row.ms_most]
     noisy = sum(row.ms_most > 2 * row.ms_least for row in timed)  # type: ignore[operator]
@@ -125,7 +125,7 @@ def _words(bench: Bench) -> str:
 
 
 def _centre(bench: Bench, rows: Sequence[Row]) -> list[Part]:
-    """All that is known of each model, for each work and mode."""
+    """All measurements of each model, for each workload and mode."""
     parts: list[Part] = []
     middle = [row for row in rows if (row.batch, row.slots, row.rules) == bench.centre]
     columns = ["Model", "ms", "× GNN", "10³ par.", "peak MB", "MFLOP", "ops", "÷ floor"]
@@ -180,7 +180,7 @@ def _axis(bench: Bench, axis: Axis, rows: Sequence[Row]) -> list[Part]:
 
 
 def on_axis(row: Row, axis: Axis, centre: Sequence[int]) -> bool:
-    """Is the row at the centre in every size but this one?"""
+    """True if the row is at the centre in every size but this one."""
     others = zip(AXES, centre, strict=True)
     return all(getattr(row, name) == value for name, value in others if name != axis)
 
@@ -198,7 +198,7 @@ def _goals(bench: Bench) -> list[Part]:
         return []
     caption = (
         f"{'Captured' if bench.device == 'cuda' else 'Eager'}. The time of a call, or how many "
-        "times longer the other takes; – is told for comparison only. Fastest: the same from the "
+        "times as long the other case takes; –: for comparison only. Fastest: the same from the "
         "fastest rounds, which a busy machine spoils least."
     )
     columns = ["Case", "goal", "measured", "met", "fastest"]

@@ -35,7 +35,7 @@ class StepRow:
     mode: str
     """eager, or on CUDA captured."""
     ms: float
-    """A step of the whole stack."""
+    """Time of a step of the whole stack."""
     ms_least: float
     ms_most: float
     launches: int
@@ -45,7 +45,7 @@ class StepRow:
 
     @property
     def per_second(self) -> float:
-        """Steps a second, of all seeds together."""
+        """Steps per second, of all seeds together."""
         return 1e3 * self.seeds / self.ms
 
 
@@ -56,7 +56,7 @@ def measure_steps(
     seeds: Sequence[int] = SEEDS,
     rounds: int = 7,
 ) -> list[StepRow]:
-    """Every stack in every mode that the device has."""
+    """Measure stacks of each size, in every mode that the device supports."""
     config = experiment.presets[preset].config
     task = experiment.make_task(config, device)
     set_precision("float32")

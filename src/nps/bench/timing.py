@@ -1,8 +1,8 @@
 """Time a call, alone or in alternation with others.
 
-The processor's clock on the CPU; events on the stream around a burst of calls on CUDA. A burst is
-long enough for the clock; the median over rounds is what counts, since a machine's noise is
-one-sided and comes in spells.
+On the CPU by its clock, on CUDA by events around a burst of calls, which is long enough for the
+clock's resolution. The median over rounds counts, since a machine's noise is one-sided and comes in
+spells.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BURST_SECONDS = 0.01
 
 
 class Times(NamedTuple):
-    """Milliseconds a call."""
+    """Milliseconds per call."""
 
     median: float
     least: float
@@ -30,7 +30,7 @@ class Times(NamedTuple):
 
 
 def burst(call: Call, count: int, device: torch.device) -> float:
-    """Seconds a call, over `count` calls in a row."""
+    """Seconds per call, over `count` calls in a row."""
     if device.type == "cuda":
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -48,7 +48,7 @@ def burst(call: Call, count: int, device: torch.device) -> float:
 def alternate(
     calls: Mapping[Key, Call], device: torch.device, rounds: int, seconds: float = BURST_SECONDS
 ) -> dict[Key, Times]:
-    """Times of warmed-up calls, each with its burst in every round."""
+    """Times of warmed-up calls, one burst of each in every round."""
     counts = {key: burst_size(call, device, seconds) for key, call in calls.items()}
     seen: dict[Key, list[float]] = {key: [] for key in calls}
     for _ in range(rounds):
@@ -58,12 +58,12 @@ def alternate(
 
 
 def burst_size(call: Call, device: torch.device, seconds: float = BURST_SECONDS) -> int:
-    """How many calls last about so long."""
+    """The number of calls that take about this many seconds."""
     return max(1, math.ceil(seconds / max(burst(call, 1, device), 1e-6)))
 
 
 def best(call: Call, device: torch.device, tries: int = 5) -> float:
-    """Seconds a call, at its fastest: for what the machine can do, not what it does."""
+    """Seconds per call at its fastest: what the machine can do, not its typical time."""
     burst(call, 1, device)
     count = burst_size(call, device)
     return min(burst(call, count, device) for _ in range(tries))

@@ -1,4 +1,4 @@
-"""The three works, and how they are run: eager, compiled, or captured in a CUDA graph.
+"""The three workloads, and how they run: eager, compiled, or captured in a CUDA graph.
 
 forward: evaluation, no gradient. step: training mode, noise included, with the gradient of a fixed
 random weighting of the output to every parameter and to the slots. rollout: evaluation, ten times,
@@ -22,7 +22,7 @@ WARM_UP_CALLS = 3
 
 @dataclass
 class Task:
-    """A layer and what it is called with, on a device. The call leaves nothing behind."""
+    """A layer and its input, on a device. Calling it changes neither."""
 
     case: Case
     layer: nn.Module
@@ -51,7 +51,7 @@ def make_task(case: Case, device: torch.device) -> Task:
 
 
 def ready(task: Task) -> Callable[[], Any]:
-    """The task in its mode, warmed up: what remains is what is timed."""
+    """The task in its mode, warmed up and ready to be timed."""
     if task.case.mode.startswith("compiled"):
         _compile(task)
     if task.case.mode.endswith("captured"):
@@ -62,7 +62,7 @@ def ready(task: Task) -> Callable[[], Any]:
 
 
 def _compile(task: Task) -> None:
-    """Whole where possible; with a break where the layer decides by what it computed."""
+    """As one graph if possible, else with breaks where control flow depends on the data."""
     layer = task.layer
     task.layer = torch.compile(layer, fullgraph=True, dynamic=False)  # type: ignore[assignment]
     try:
@@ -84,7 +84,7 @@ def _capture(task: Task) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         task()
 
-    def replay(task: Task = task) -> None:  # the graph reads the task's memory: keep it
+    def replay(task: Task = task) -> None:  # keeps the task alive: the graph reads its memory
         graph.replay()
 
     return replay

@@ -139,9 +139,9 @@ def _full_command(experiment: Any, options: Any) -> str:
 def _run_args(experiment: Any) -> type[Any]:
     """The flags of the command and those of the experiment."""
     hints = typing.get_type_hints(experiment.config)
-    usual = {each.name: each.default for each in dataclasses.fields(experiment.config)}
+    defaults = {each.name: each.default for each in dataclasses.fields(experiment.config)}
     fields = [
-        (name, hints[name], field(says, usual[name])) for name, says in experiment.flags.items()
+        (name, hints[name], field(says, defaults[name])) for name, says in experiment.flags.items()
     ]
     return dataclasses.make_dataclass("Args", fields, bases=(RunArgs,), frozen=True)
 

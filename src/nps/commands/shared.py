@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -40,7 +41,8 @@ def positional(
     command: Callable[..., None], what: str, args: Sequence[str]
 ) -> tuple[str, Sequence[str]]:
     """Split off the leading argument of a command; `--help` alone prints the general help."""
-    example = next(line.strip() for line in _doc(command) if line.strip().startswith("nps "))
+    lines = map(str.strip, _doc(command).splitlines())
+    example = next(line for line in lines if line.startswith("nps "))
     name = " ".join(example.split()[:2])
     if args and not args[0].startswith("-"):
         return args[0], args[1:]
@@ -53,13 +55,12 @@ def positional(
 
 def about(function: Callable[..., None], first: str = "") -> str:
     """The help text of a command: its docstring, after a first line if one is given."""
-    lines = [line[4:] if line.startswith("    ") else line for line in _doc(function)]
-    text = "\n".join(lines).strip()
+    text = _doc(function)
     return f"{first}\n\n{text}" if first else text
 
 
-def _doc(function: Callable[..., None]) -> list[str]:
-    return (function.__doc__ or "").splitlines()
+def _doc(function: Callable[..., None]) -> str:
+    return inspect.cleandoc(function.__doc__ or "")
 
 
 def field(help_text: str, *default: Any) -> Any:

@@ -111,11 +111,11 @@ def _add(options: AddArgs) -> None:
         require(bool(folders), f"--add: {path}: no run folder, and no folder of run folders")
         for run in map(read_run, folders):
             flags = find_experiment(run.experiment).flags
-            usual = "/".join(str(run.config[name]) for name in flags)
+            default_group = "/".join(str(run.config[name]) for name in flags)
             runs.append(
                 dataclasses.replace(
                     run,
-                    group=usual if options.group is None else options.group.strip("/"),
+                    group=default_group if options.group is None else options.group.strip("/"),
                     variant=options.variant or run.variant,
                     published=options.published,
                 )

@@ -1,4 +1,4 @@
-"""The paper, one folder a section. An experiment is registered by being listed below."""
+"""The paper's experiments, one folder per section. `_ALL` below registers them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def find_preset(name: str) -> tuple[Experiment[Any, Any], Preset]:
 
 @functools.lru_cache(maxsize=2)
 def _task(experiment: str, config: TrainConfig, device: str) -> Task:
-    """The task of a config, cached for the next seed, and for the run that a run started from."""
+    """The task of a config. Cached: the next seed and the run that a run started from reuse it."""
     task: Task = find_experiment(experiment).make_task(config, torch.device(device))
     return task
 

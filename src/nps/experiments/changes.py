@@ -22,7 +22,7 @@ Changes = dict[str, tuple[Any, Any]]
 def provenance(
     groups: Collection[Sequence[Result]], experiment: Experiment
 ) -> list[Heading | Lines]:
-    """Commands, seeds, wall times, devices and commits of groups of runs, one a table row."""
+    """Commands, seeds, wall times, devices and commits of runs, one group per table row."""
     lines = []
     for runs in groups:
         seeds = _seeds([run.seed for run in runs])
@@ -81,7 +81,7 @@ def notice(groups: Iterable[Sequence[Result]], experiment: Experiment) -> list[T
 
 
 def changes(result: Result, experiment: Experiment) -> Changes:
-    """What sets the run apart from its preset; nothing if that preset is no more."""
+    """The fields in which the run differs from its preset; empty if the preset is gone."""
     preset = preset_of(result, experiment)
     return _differences(result, experiment, preset) if preset in experiment.presets else {}
 
@@ -100,11 +100,11 @@ def preset_of(result: Result, experiment: Experiment) -> str:
 
 
 def _differences(result: Result, experiment: Experiment, preset: str) -> Changes:
-    usual = to_json(experiment.presets[preset].config)
+    defaults = to_json(experiment.presets[preset].config)
     return {
-        name: (usual[name], value)
+        name: (defaults[name], value)
         for name, value in result.config.items()
-        if name in usual and value != usual[name]
+        if name in defaults and value != defaults[name]
     }
 
 

@@ -18,7 +18,7 @@ from nps.files import os_errors_in_one_line
 
 @dataclass(frozen=True)
 class Added:
-    """How many runs are new in a table, how many replaced others, how many it has now."""
+    """How many runs were added, how many replaced others, and how many the table has now."""
 
     new: int
     replaced: int
@@ -72,7 +72,7 @@ def to_row(run: Result) -> Row:
 
 
 def to_curve(run: Result) -> Row:
-    """A run as a line of curves.jsonl.xz: enough digits for a figure."""
+    """A run as a line of curves.jsonl.xz: rounded, with enough digits for a figure."""
     where = {"group": run.group, "variant": run.variant, "seed": run.seed}
     return {**where, "rows": _rounded(run.curve())}
 

@@ -2,7 +2,7 @@
 
 Both are addressed alike. A run is `<group>/<variant>/seed-<s>` below a folder, whether that is a
 path on disk or a row of the folder's table: `results/atari/study` gives the runs of one group,
-`results/blocks/blocks-best` those of one variant. Reports do not know which it was.
+`results/blocks/blocks-best` those of one variant. Reports do not know which of the two they read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nps.training.config import with_new_names
 from nps.training.run import Run
 
 Curve = list[dict[str, Any]]
-"""A metric log: a dictionary an epoch."""
+"""A metric log: one dictionary per epoch."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Result:
     read_curve: Callable[[], Curve] = field(default=list, repr=False, compare=False)
 
     def curve(self) -> Curve:
-        """The metric log: losses and validation metrics, an epoch each.
+        """The metric log: losses and validation metrics of each epoch.
 
         From a table, numbers are rounded to 6 significant digits."""
         return self.read_curve()
@@ -201,7 +201,7 @@ def _below(path: Path) -> list[Result]:
 
 
 def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """variant -> its runs, one a seed. Runs in groups are left out if there are runs outside."""
+    """variant -> its runs, one per seed. Runs in groups are left out if there are runs outside."""
     variants: dict[str, dict[int, Result]] = {}
     outside = [run for run in results if not run.group]
     for run in outside or results:

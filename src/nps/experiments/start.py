@@ -39,5 +39,5 @@ def best_of(
 
 def run_of(folder: Path | str, seed: int) -> Run:
     """The run in the folder itself, or the run of this seed in it."""
-    one = Path(folder, "config.json").exists()
-    return Run(Path(folder) if one else Path(folder) / f"seed-{seed}")
+    is_run = Path(folder, "config.json").exists()
+    return Run(Path(folder) if is_run else Path(folder) / f"seed-{seed}")

@@ -46,7 +46,7 @@ def count(results: Sequence[Result], condition: Callable[[Result], bool]) -> str
 
 
 def wall_time(runs: Sequence[Result]) -> str:
-    """The time that training took, for as many seeds as were trained together."""
+    """The wall time of training, for as many seeds as were trained together."""
     seconds = sum(run.seconds for run in runs) / len(runs)
     together = max(run.seeds_in_stack for run in runs)
     known = f"{seconds:.0f} s" if all(run.all_timed for run in runs) else f"over {seconds:.0f} s"

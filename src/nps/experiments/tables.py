@@ -1,6 +1,6 @@
 """The files of `results/<experiment>/`: JSON lines, compressed with xz, with a header line.
 
-`runs.jsonl.xz` has one run a line, `curves.jsonl.xz` the metric log of one run a line. The same
+`runs.jsonl.xz` has one run per line, `curves.jsonl.xz` the metric log of one run per line. The same
 rows always give the same bytes, so a change that git shows is a change of the results.
 """
 

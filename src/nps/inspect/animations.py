@@ -69,7 +69,7 @@ def _frame(scene: Scene) -> Any:
 
 
 def _draw_arrow(draw: Any, arrow: Arrow, left: int) -> None:
-    """Centres of pixels lie at half a step."""
+    """Draw an arrow between the centres of two pixels."""
     (y, x), (down, across) = (
         (SCALE * (row + 0.5), left + SCALE * (column + 0.5))
         for row, column in (arrow.begin, arrow.end)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 PAPER = "the paper's "
-"""Lines whose names begin like this are numbers of the paper."""
+"""Lines whose names start with this show numbers of the paper."""
 
 
 def available() -> bool:
@@ -32,7 +32,7 @@ def available() -> bool:
 def usage_over_training(
     panels: dict[str, tuple[Sequence[int], Float[ndarray, "T O N"]]], operations: Sequence[str]
 ) -> bytes:
-    """How often each rule serves each operation over training, one row a model (paper, figure 4).
+    """How often each rule serves each operation over training, one row per model (paper, figure 4).
 
     Args:
         panels: model name -> (epochs, usage tables at those epochs).
@@ -223,7 +223,7 @@ def spread(
 def percent_points(
     panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], x: str, y: str
 ) -> bytes:
-    """One point a seed, panels side by side; both axes are per cent.
+    """One point per seed, panels side by side; both axes in per cent.
 
     Args:
         panels: title -> group -> its points' (x, y). A group is named `world: model`; the world

@@ -27,7 +27,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text; numbers come formatted."""
+    """Cells are text, with numbers already formatted."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]

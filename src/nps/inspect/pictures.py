@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LEVELS = 15
 MAX_BYTES = 2**26
-"""More than any log has; a damaged one must not fill the memory."""
+"""More than any log contains, so that a damaged one does not fill the memory."""
 
 
 def pack(pictures: Float[ndarray, "*shape"]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ MARKS = {
     "parallel": "parallel NPS",
     "nps": "NPS",
 }
-"""What a label holds -> the model that it names; the first that is found counts."""
+"""Part of a label -> the model that it names; the first match counts."""
 FLOOR = ModelStyle("#9A9A9A", "")
 PAPER = ModelStyle("#000000", "*")
 
@@ -120,7 +120,7 @@ def paper(label: str, variant: int = 0) -> dict[str, Any]:
 
 
 def variants(labels: Iterable[str]) -> dict[str, int]:
-    """The variant of each label: how many labels of the same model stand before it."""
+    """The variant of each label: how many labels of the same model come before it."""
     before: dict[str, int] = {}
     numbered = {}
     for label in dict.fromkeys(labels):

@@ -21,7 +21,7 @@ SHARE = 0.4
 
 
 def show_table(table: Table, console: Console) -> None:
-    """Print the table; if it is too wide, as several tables that repeat the rows' names."""
+    """Print the table; a wide one becomes several, each with the names of the rows."""
     natural = {c: max(_longest(_texts(table, c)), 1) for c in range(len(table.columns))}
     room = console.width - 1
     if sum(width + FRAME for width in natural.values()) <= room:

@@ -1,4 +1,4 @@
-"""What NPS is compared with. All layers share one call, `Interaction`."""
+"""The layers that NPS is compared with. All share one call, `Interaction`."""
 
 from nps.interactions.attention import Attention, TransformerLayer
 from nps.interactions.gnn import GNN

@@ -82,8 +82,8 @@ class TransformerLayer(nn.Module):
 def _ignored(slot_mask: Bool[Tensor, "*batch M"] | None) -> Bool[Tensor, "B M"] | None:
     """torch's padding mask: True where a slot is not read.
 
-    Where no slot is left all are read, since a softmax over nothing is NaN, in the gradient too;
-    the result is discarded there.
+    If all slots are masked, all are read: a softmax over nothing is NaN, and so is its gradient.
+    The result is discarded in that case.
     """
     if slot_mask is None:
         return None

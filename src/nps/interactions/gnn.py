@@ -114,7 +114,7 @@ class GNN(nn.Module):
 
 
 def without_diagonal(pairs: Float[Tensor, "*batch M M F"]) -> Float[Tensor, "*batch M M-1 F"]:
-    """Row i without its i-th entry, by slicing: no index tensor, and no scatter in the backward.
+    """Row i without its i-th entry, by slicing: no index tensor, no scatter in the backward pass.
 
     After the first entry of the flat table, every (M+1)-th one is on the diagonal.
     """

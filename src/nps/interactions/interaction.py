@@ -27,7 +27,7 @@ class Interaction(Protocol):
         *,
         slot_mask: Bool[Tensor, "*batch M"] | None = None,
     ) -> Float[Tensor, "*batch M D"]:
-        """New slots from slots.
+        """The new slots.
 
         Where `slot_mask` is False, a slot is returned unchanged and has no effect on the others,
         whatever its values.

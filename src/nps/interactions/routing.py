@@ -2,7 +2,7 @@
 
 Appendix "Coordinate Arithmetic Task": a 4-layer MLP of width 32 reads all slots at once, and three
 linear heads choose the primary slot, the contextual slot and the rule. The rules' MLPs and the
-hard choices are those of NPS; only what decides is different. The call is that of the rule layers,
+hard choices are those of NPS; only the selection differs. The call is that of the rule layers,
 for a fixed number of slots; like any MLP it is not equivariant to their order.
 """
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class Routing(RuleLayer):
-    """One (rule, primary slot, context) triple a stage, chosen by an MLP over all slots.
+    """One (rule, primary slot, context) triple per stage, chosen by an MLP over all slots.
 
     Args:
         slot_dim, num_rules, stages, hidden_dim, hidden_layers, temperature, selection_dim, rules:
-            as for `SequentialNPS`. Of a `RuleConfig`, what concerns keys and queries is ignored.
+            as for `SequentialNPS`. Settings of keys and queries in a `RuleConfig` are ignored.
         num_slots: M, fixed.
         width: of the routing MLP (paper: 32).
         depth: its layers (paper: 4).
-        noisy: choose with Gumbel noise in training as NPS does; False is the argmax, as the Switch
-            Transformer that the paper names. A Switch also scales its output by the probability of
-            the choice; here that would hand the rules the true output through a side door (the
-            router has seen it), so the gradient is straight-through instead.
+        noisy: choose with Gumbel noise in training as NPS does; False takes the argmax, as the
+            Switch Transformer that the paper names does. A Switch also scales its output by the
+            probability of the choice; here that would leak the true output, which the router has
+            seen, to the rules, so the gradient is straight-through instead.
 
     Shapes: slots (..., M, D) -> (..., M, D).
     """
@@ -122,7 +122,7 @@ class Routing(RuleLayer):
             hard_choice(score, allowed=may, noise=each, temperature=self.temperature)
             for score, may, each in zip(scores, [None, None, allowed.rules], noises, strict=True)
         )
-        primary = primary * rule.detach().sum(-1, keepdim=True)  # no rule allowed, no primary slot
+        primary = primary * rule.detach().sum(-1, keepdim=True)  # no rule allowed: no primary slot
         acting, other = (pick(choice.unsqueeze(-2), slots) for choice in (primary, context))
         update = self._act(acting, other, rule.unsqueeze(-2))
         slots = residual(slots, primary, update)

@@ -135,7 +135,7 @@ class Process:
 
 
 def run_jobs(jobs: Sequence[Job], workers: int) -> None:
-    """Train all; if one fails, raises after the others are done."""
+    """Train all jobs; if one fails, raise after the others are done."""
     failed = [f"{job.folder}: {why}" for job, why in train_all(jobs, workers).items()]
     if failed:
         raise RunFailed(f"{len(failed)} of {len(jobs)} runs failed; the first: {failed[0]}")
@@ -148,13 +148,13 @@ def train_all(
     retries: int = 0,
     report: Callable[[str], None] = print,
 ) -> dict[Job, str]:
-    """Train all; returns why jobs failed, for those that did. Raises only when interrupted.
+    """Train all jobs; returns the reasons of those that failed. Raises only when interrupted.
 
     A training that dies is restarted from its checkpoint, up to `retries` times.
     """
     waiting, failed = list(jobs), dict[Job, str]()
     running: dict[Job, Training] = {}
-    left = dict.fromkeys(jobs, retries)
+    retries_left = dict.fromkeys(jobs, retries)
     done, total = 0, sum(job.epochs for job in jobs)
     with Signals() as signals, ProgressLine("training", total, 0, "epochs") as line:
         while waiting or running:
@@ -169,10 +169,10 @@ def train_all(
                 if end is None:
                     continue
                 del running[job]
-                if end.died and left[job] > 0:
+                if end.died and retries_left[job] > 0:
                     report(f"{job.folder}: {end.message}; restarting from its last checkpoint")
-                    left[job] -= 1
-                    waiting.append(job)  # last: if memory ran out, it may be free by then
+                    retries_left[job] -= 1
+                    waiting.append(job)  # last: by then there may be memory again
                     continue
                 done += job.epochs
                 if end.code != 0:

@@ -63,7 +63,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to train, apart from where and execution."""
+    """What to train; `Execution` says how."""
 
     experiment: Experiment
     preset: str

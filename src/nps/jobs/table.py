@@ -1,4 +1,4 @@
-"""The table of a sweep: a row a point of the grid, test metrics as median and range over seeds."""
+"""The table of a sweep: one row per point, with test metrics as median and range over seeds."""
 
 from __future__ import annotations
 

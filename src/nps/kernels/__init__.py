@@ -1,10 +1,10 @@
-"""Speed and nothing else: accelerated forms of operations that are a few lines of plain torch.
+"""Accelerated forms of operations that are a few lines of plain torch. They change only speed.
 
-One file an operation. Each has the function that models call, its plain twin, `supported(...)`,
-which says whether the fast form can run, and the fast form with its gradient and its rule for vmap;
-programs for the GPU are in `triton/`. Callers do not know which form ran. A stack of seeds
-(nps.training.stack) is one leading dimension of every tensor, where plain torch under vmap would
-launch its kernels seed by seed, or in forms that the libraries are slow at.
+There is one file per operation. Each has the function that models call, its plain twin,
+`supported(...)`, which says whether the fast form can run, and the fast form with its gradient and
+its vmap rule; programs for the GPU are in `triton/`. Callers do not know which form ran. A stack of
+seeds (nps.training.stack) is one leading dimension of every tensor, where plain torch under vmap
+would launch its kernels seed by seed, or in forms for which the libraries are slow.
 
 Without one of them, a captured training step of a published preset takes this many times as long
 (H200, `benchmarks/kernel_gains.py`):
@@ -14,8 +14,9 @@ Without one of them, a captured training step of a published preset takes this m
     conv2d_stack   2.03 mnist                           attention      1.56 blocks-slots-nps
     rules          1.92 arithmetic                      unroll         1.25 atari-nps
 
-An acceleration should gain 1.25 times. `norm_relu_sum` (1.18 blocks-gnn) and `adam` (1.17 arithmetic)
-stay below that, and are kept because published step times would grow by more than 5 % without them.
+An acceleration should gain 1.25 times. `norm_relu_sum` (1.18 blocks-gnn) and `adam` (1.17
+arithmetic) stay below that, and are kept because published step times would grow by more than 5 %
+without them.
 """
 
 from __future__ import annotations

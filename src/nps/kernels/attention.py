@@ -1,9 +1,9 @@
 """The part of slot attention that sees every pixel: slots compete for features and pool them.
 
 An image of 50 × 50 has 500 times as many features as slots, so the cost is memory: features should
-be read seldom, and no other tensor should be as large. Keys and values are therefore never made.
+be read rarely, and no other tensor should be as large. Keys and values are therefore never made.
 A key is linear in its feature, so the query can go back through the keys' matrix and meet the
-feature itself; a value is linear, too, so features can be pooled first and the pool go through the
+feature itself; a value is linear too, so features can be pooled first and the pool go through the
 values' matrix. The fast form (float32 or bf16 on a GPU) reads the features once forward, and reads
 and writes them once backward.
 

@@ -41,7 +41,7 @@ def batch_norm(
         epsilon: added to the variance.
     """
     if given is None and x.shape[:-1].numel() < 2:
-        raise ValueError(f"x: got shape {tuple(x.shape)}, expected two or more numbers a channel")
+        raise ValueError(f"x: got shape {tuple(x.shape)}, expected two or more numbers per channel")
     normalise = _in_basic_operations if x.is_cuda else _by_torch
     z, mean, variance = normalise(x, weight, bias, given, epsilon)
     return _activate(z, slope), mean, variance

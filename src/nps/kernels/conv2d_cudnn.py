@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
 LARGE = 2**18
-"""Pixels in the images of one seed from which on cuDNN takes the seeds one by one."""
+"""Number of pixels in the images of one seed above which cuDNN takes the seeds one by one."""
 
 
 def conv2d_same(
@@ -153,7 +153,7 @@ def _one_seed_backward(
     padding: tuple[int, int],
     wanted: list[bool],
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of image, weight and bias, as far as they are wanted."""
+    """Those gradients of image, weight and bias that are needed."""
     g, x = (t.contiguous().permute(0, 3, 1, 2) for t in (gradient, image))
     weight = _in_layout(weight)
     one, out = [1, 1], [len(weight)]

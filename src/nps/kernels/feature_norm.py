@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 EPSILON = 1e-5
-"""That of torch's layer normalisation."""
+"""The default of torch's layer normalisation."""
 MAX_SIZE = 128
 """Longest feature that a program holds in registers."""
 

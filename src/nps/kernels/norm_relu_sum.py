@@ -2,9 +2,9 @@
 
     t = Σ_p relu(norm(x_p) · weight + bias)
 
-It stands between two linear layers of C-SWM's networks: with one row to a sum in its MLPs, and with
-a row for each sender on the edges of its GNN. In bf16 the products are fast, and what autocast
-makes of the rest, in float32 and operation by operation, would take longer than they do. The fast
+It comes between two linear layers of C-SWM's networks: with one row per sum in its MLPs, and with a
+row for each sender on the edges of its GNN. In bf16 the products are fast, and the rest, which
+autocast runs in float32 operation by operation, would take longer than they do. The fast
 form (bf16 on a GPU) reads x once forward, and reads and writes it once backward. Without it a step
 of `blocks-gnn` takes 1.19 times as long on an H200, of `atari-gnn` 1.11 and of `blocks-nps` 1.07.
 """

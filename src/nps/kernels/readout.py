@@ -67,7 +67,7 @@ def readout(
 
 
 def supported(x: Float[Tensor, "B H W C"], weight: Float[Tensor, "out C K K"]) -> bool:
-    """In bf16, where x is so large that its bytes are the cost, and whole windows fill it."""
+    """True in bf16 if x is so large that moving it is the cost, and windows tile it exactly."""
     kernel, (height, width, channels) = weight.shape[-1], x.shape[-3:]
     fits = channels in (16, 32, 64) and len(weight) <= 32
     fits = fits and height % kernel == 0 and width % kernel == 0

@@ -20,8 +20,8 @@ def seeds_first(seeds: int, dims: Sequence[int | None], values: Sequence[Any]) -
 def one_seed_dim(values: Sequence[Tensor], per_channel: Tensor) -> list[Tensor]:
     """Give every tensor exactly one leading dimension of seeds.
 
-    Nested vmaps leave several, no vmap leaves none. A tensor with one number a channel tells how
-    many there are: all of its dimensions but the last.
+    Nested vmaps leave several, no vmap leaves none. In a tensor with one number per
+    channel, all dimensions but the last are seeds.
     """
     seed_dims = per_channel.dim() - 1
     return [v.reshape(-1, *v.shape[seed_dims:]) for v in values]

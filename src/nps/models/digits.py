@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 IMAGE, OPERATION = 0, 1
-"""The slots."""
+"""Indices of the slots."""
 
 
 class OperandNPS(SequentialNPS):
@@ -40,8 +40,8 @@ class OperandNPS(SequentialNPS):
         \mathrm{result} &= V_p + \mathrm{MLP}_r([V_p, 0])
 
     It returns "the result", not the slots: what is decoded was made of the slot that step 3 chose.
-    (Were it always the image slot, to choose the operation would be to copy the image, which is
-    good enough to stay with: rules then stop segregating.)
+    (If it were always the image slot, choosing the operation would amount to copying the image,
+    which is a good enough local optimum for rules to stop segregating.)
 
     The trace has the rule at slot p, which it read; its context is s, the slot that chose the rule;
     its context scores are those of step 3, among which p is the largest.

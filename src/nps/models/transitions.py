@@ -1,6 +1,6 @@
 """Transitions: from the slots at one time and an action for each slot to the slots at the next.
 
-NPS, and what the paper and C-SWM compare it with, share one call: `transition(slots, action)`. NPS
+NPS and the baselines of the paper and of C-SWM share one call: `transition(slots, action)`. NPS
 reads slot and action as one vector (appendix, "Physics Environment": the action is concatenated to
 every slot); the GNN gives the action to its node network, after the messages.
 """
@@ -48,7 +48,7 @@ class Transition(nn.Module, ABC):
 class RuleTransition(Transition):
     """A rule layer over [slot, action].
 
-    A rule reads, and may change, the whole vector; its changes of the action part are visible to
+    A rule reads, and may change, the whole vector; its changes to the action part are visible to
     later stages and then dropped. With `PerSlot` features, rules and contexts are selected from
     vectors computed with a separate matrix for each slot position, as in the authors' programs:
     slots then differ by position, and the selection is no longer equivariant to their order.
@@ -56,7 +56,7 @@ class RuleTransition(Transition):
     Args:
         layer: `SequentialNPS` or `ParallelNPS` of size D + A.
         slot_dim: D.
-        features: maps the vectors to what selection sees; None: the vectors themselves.
+        features: maps the vectors to what selection sees; None for the vectors themselves.
     """
 
     def __init__(self, layer: RuleLayer, slot_dim: int, features: nn.Module | None = None) -> None:
@@ -201,10 +201,10 @@ def make_transition(
         action_dim: A, size of the action of each slot.
         rules: settings of the rule layer; ignored by the baselines.
         slots: M; only used if `selection_per_slot`.
-        selection_per_slot: select from features that have a matrix of their own for each slot
+        selection_per_slot: select from features computed with a separate matrix for each slot
             position. With one rule and an action copied to every slot, the paper's linear
             selection cannot see the action; this one can, and so can `query="mlp"`.
-        index_dim: how many entries of A, the last ones, are the slot's index. Rules see them,
+        index_dim: how many of the last entries of A are the slot's index. Rules see them,
             selection does not, so that what it learns for one slot holds for all.
         hidden_dim: width of the baselines.
     """
@@ -216,12 +216,13 @@ def make_transition(
         return DENSE[kind](slot_dim, action_dim, hidden_dim)
     size = slot_dim + action_dim
     features: nn.Module | None = None
-    seen: int | None = None
+    selection_dim: int | None = None
     if selection_per_slot:
-        seen = 3 * rules.key_dim  # wide enough for W^q and both matrices of binding to differ
-        features = PerSlot(slots, size, seen)
+        # Wide enough for W^q and both matrices of binding to differ.
+        selection_dim = 3 * rules.key_dim
+        features = PerSlot(slots, size, selection_dim)
     elif index_dim:
-        seen = size - index_dim
-        features = Leading(seen)
-    layer = RULES[kind].from_config(rules, size, selection_dim=seen)
+        selection_dim = size - index_dim
+        features = Leading(selection_dim)
+    layer = RULES[kind].from_config(rules, size, selection_dim=selection_dim)
     return RuleTransition(layer, slot_dim, features)

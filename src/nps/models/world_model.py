@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ActionEncoding = Literal["copied", "factored", "numbered"]
 FARTHEST = 1e12
-"""Roll-outs are clamped to it: a model that is right for one step may diverge over many."""
+"""Roll-outs are clamped to this range: a model that is right for one step may diverge over many."""
 
 
 class Actions(nn.Module):
@@ -42,14 +42,14 @@ class Actions(nn.Module):
         require_int("slots", slots, at_least=1)
         require_choice("encoding", encoding, get_args(ActionEncoding))
         if encoding != "copied" and count % slots:
-            raise ValueError(f"count: got {count} actions, expected as many for each of {slots}")
+            raise ValueError(f"count: got {count} actions, expected a multiple of {slots} slots")
         self.count, self.slots, self.encoding = count, slots, encoding
         self.index_dim = slots if encoding == "numbered" else 0
         self.dim = count if encoding == "copied" else count // slots + self.index_dim
 
     def forward(self, action: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch M A"]:
-        every = torch.arange(self.count, device=action.device)
-        chosen = (action.unsqueeze(-1) == every).float()
+        actions = torch.arange(self.count, device=action.device)
+        chosen = (action.unsqueeze(-1) == actions).float()
         if self.encoding == "copied":
             return chosen.unsqueeze(-2).expand(*action.shape, self.slots, self.dim)
         own = chosen.view(*action.shape, self.slots, -1)
@@ -81,7 +81,7 @@ AnyActions = Actions | ContinuousActions
 class WorldModel(nn.Module):
     """An encoder and a transition.
 
-    Slots have at least float32, under autocast too: energies are small differences between them.
+    Slots are at least float32, even under autocast: energies are small differences between them.
 
     Args:
         encoder: images (B, H, W, C) -> slots (B, M, D).

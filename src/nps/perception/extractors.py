@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Extractor = Literal["small", "medium", "large"]
 Maps = Literal["sigmoid", "contrast"]
 SHRINKS = {"small": 10, "medium": 5, "large": 1}
-"""The side of the image over the side of a map."""
+"""Side of the image divided by the side of a map."""
 RELU, LEAKY = 0.0, 0.01
 """Slope of the activation below zero."""
 MOMENTUM = 0.1
@@ -69,7 +69,7 @@ class Norm(nn.Module):
     def update_running(
         self, mean: Float[Tensor, "C"], variance: Float[Tensor, "C"], count: int
     ) -> None:
-        """Move the running statistics towards those of a batch, of `count` numbers a channel."""
+        """Move the running statistics towards those of a batch with `count` numbers per channel."""
         self.running_mean.mul_(1 - self.momentum).add_(mean, alpha=self.momentum)
         unbiased = self.momentum * count / (count - 1)
         self.running_var.mul_(1 - self.momentum).add_(variance, alpha=unbiased)

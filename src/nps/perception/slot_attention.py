@@ -39,8 +39,8 @@ class SlotAttention(nn.Module):
     `start="learned"` every slot starts from a parameter of its own: the same image always gives the
     same slots, and slot m can learn to look for the same object in every image.
 
-    Slots, queries, softmax and the GRU are in float32 at least, under autocast too; products over
-    all features are in the features' own type.
+    Slots, queries, softmax and the GRU are computed in at least float32, even under autocast;
+    products over all features in the type of the features.
 
     Args:
         slots: M, number of slots.
@@ -100,7 +100,7 @@ class SlotAttention(nn.Module):
         Args:
             features: of each pixel.
             noise: normal numbers for sampled starts; drawn if not given.
-            return_attention: return also the share of each feature that each slot got last.
+            return_attention: also return each slot's share of each feature in the last round.
         """
         if features.dim() != 3 or features.shape[-1] != self.feature_dim:
             shape = tuple(features.shape)
@@ -141,7 +141,7 @@ class Gaussian(nn.Module):
 
 
 class GRU(nn.GRUCell):
-    """nn.GRUCell in operations that vmap can batch, which it cannot do with torch's own."""
+    """nn.GRUCell in operations that vmap can batch, unlike torch's own."""
 
     def forward(  # type: ignore[override]
         self, update: Float[Tensor, "*batch F"], state: Float[Tensor, "*batch D"]

@@ -1,4 +1,4 @@
-"""The paper: rules, and the two algorithms that choose and apply them. Needs torch alone."""
+"""The paper: rules, and the two algorithms that choose and apply them. Needs only torch."""
 
 from nps.rules.actions import ConvRules, MLPRules
 from nps.rules.choice import gumbel, hard_choice

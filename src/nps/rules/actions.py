@@ -32,13 +32,13 @@ def init_bounds(fan_in: int, hidden: int) -> tuple[float, float]:
 
     He's for the ReLU layer, and a tenth of torch's default for the last: the update is a residual,
     so every rule starts close to doing nothing and none is chosen for its random output
-    (docs/arithmetic.md shows the effect).
+    (docs/notes/arithmetic.md shows the effect).
     """
     return (6.0 / fan_in) ** 0.5, 0.1 * hidden**-0.5
 
 
 def pad_to_cache_lines(x: Tensor, dims: int) -> Tensor:
-    """Zeros behind the last `dims` dimensions, up to multiples of 16 floats (one cache line)."""
+    """Pad the last `dims` dimensions with zeros to multiples of 16 floats (one cache line)."""
     amounts = [-size % 16 for size in reversed(x.shape[-dims:])]
     if not any(amounts):
         return x
@@ -86,7 +86,6 @@ class MLPRules(RuleSet):
         super().__init__(num_rules, slot_dim, rule_dim, action)
         self.hidden_dim = hidden_dim
         self.hidden_layers = hidden_layers
-        self._action = tuple(action)
 
     def forward(
         self,
@@ -102,12 +101,8 @@ class MLPRules(RuleSet):
         outputs = self.outputs(primary, context).transpose(0, 1)
         return torch.bmm(choice.unsqueeze(1).to(outputs.dtype), outputs).squeeze(1)
 
-    def weights(self) -> list[Tensor]:
-        """The action's weights and biases, layer by layer, each (N, ...)."""
-        return [self.tensor(name) for name in self._action]
-
     def _chosen(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
-        """Training: one product a layer for all rules; hidden units of other rules become zero."""
+        """Training: one product per layer for all rules; hidden units of the others become 0."""
         weight_in, bias_in, weight_out, bias_out = self.weights()
         n, i, h = weight_in.shape
         x = torch.cat([primary, context], -1).to(weight_in.dtype)
@@ -187,7 +182,6 @@ class ConvRules(RuleSet):
         super().__init__(num_rules, slot_dim, rule_dim, action)
         self.hidden_dim = hidden_dim
         self.kernel_size = kernel_size
-        self._action = tuple(action)
 
     def forward(
         self,
@@ -200,10 +194,6 @@ class ConvRules(RuleSet):
             return update
         outputs = self.outputs(primary, context)
         return (choice[:, :, None, None, None].to(outputs.dtype) * outputs).sum(1)
-
-    def weights(self) -> list[Tensor]:
-        """The action's weights and biases, layer by layer, each (N, ...)."""
-        return [self.tensor(name) for name in self._action]
 
     def outputs(
         self, primary: Float[Tensor, "T C H W"], context: Float[Tensor, "T C H W"]

@@ -1,7 +1,7 @@
 """Step 3: where the contextual slot is chosen (paper, section 3.1).
 
 q_p = V_p W̃^q, k_j = V_j W̃^k, c = argmax_j (q_p · k_j + γ). The algorithm writes the query as
-q_{r,p}, but its formula contains the primary slot alone, and so does ours.
+q_{r,p}, but its formula contains only the primary slot, and so does ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One-line errors that name the argument, what came and what was expected."""
+"""One-line errors that name the argument, the value given and what was expected."""
 
 from __future__ import annotations
 

@@ -72,11 +72,11 @@ def hard_choice(
         scores: the scores, of any floating type.
         allowed: what may be chosen. A row in which nothing is allowed comes back all zero.
         uniform: numbers in [0, 1) that become Gumbel noise; without them the choice is the argmax.
-        noise: Gumbel noise itself, where the caller has made it already.
-        temperature: of the softmax whose gradient is used. It does not change the value.
+        noise: Gumbel noise itself, if the caller has already computed it.
+        temperature: of the softmax whose gradient is used; it does not change the choice.
 
     Returns:
-        Exactly 0 or 1 in every place, in float32 (float64 for float64 scores).
+        Exactly 0 or 1 in every entry, in float32 (float64 for float64 scores).
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if uniform is not None:

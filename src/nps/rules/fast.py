@@ -1,4 +1,4 @@
-"""The one door to the accelerated forms in `nps.kernels`, which give the same results.
+"""The only way to the accelerated forms in `nps.kernels`, which give the same results.
 
 Both functions return None where the accelerated form does not apply; the caller then takes the
 plain one. Nothing else in `nps.rules` knows that there is another form.

@@ -1,4 +1,4 @@
-"""What both rule layers share: the constructor, the call, and the parts of a stage.
+"""What both rule layers share: the constructor, the call and the steps of a stage.
 
 A call checks its input, draws its noise (noise.py) and runs K stages; `sequential.py` and
 `parallel.py` say what a stage is. To change an algorithm, subclass its layer and override a step:
@@ -58,8 +58,7 @@ class RuleLayer(nn.Module, ABC):
     """Base of `SequentialNPS` and `ParallelNPS`, whose docstrings explain the arguments."""
 
     unused: ClassVar[frozenset[str]] = frozenset({"null_handicap"})
-    """Fields of `RuleConfig` that the algorithm has no use for; its constructor does not take
-    them."""
+    """Fields of `RuleConfig` that the algorithm does not use and its constructor does not take."""
     without_context = False
     """In training, rules see zeros in place of their context (an optional first phase)."""
 
@@ -310,7 +309,7 @@ class RuleLayer(nn.Module, ABC):
         """Shapes of one stage's choices, in the order the stage makes them."""
 
     def _shares(self, m: int) -> Shares:
-        # A scheduled dropout is a tensor on the device: its numbers are drawn whatever its value.
+        # A scheduled dropout is a tensor on the device; draw its numbers without reading its value.
         drops = isinstance(self.dropout, Tensor) or self.dropout > 0
         drop = (m, len(self.rules)) if drops else None
         return Shares(self.stages, self._choices(m), drop, bool(self.context_dropout))
@@ -330,7 +329,7 @@ class RuleLayer(nn.Module, ABC):
             features = slots if events == 1 else slots.mean((-2, -1))
         else:
             features = selection(slots) if callable(selection) else selection
-            require_type("selection", features, Tensor, "a tensor or a function that gives one")
+            require_type("selection", features, Tensor, "a tensor or a function that returns one")
         expected = (*slots.shape[:-events], self.selection_dim)
         if tuple(features.shape) != expected:
             raise ValueError(

@@ -1,8 +1,8 @@
 """The randomness of a call: one tensor of uniform numbers, and which choice uses which of them.
 
-The tensor is drawn by the layer, drawn from a generator, or passed in. So a training step is a
-function of (weights, batch, noise), the same eager, compiled, under vmap and after a resume; and a
-call draws once instead of once a choice.
+The tensor is passed in, or drawn by the layer from a given generator or torch's own. A training
+step is therefore a function of (weights, batch, noise), the same eager, compiled, under vmap and
+after a resume; and each call draws once, not once per choice.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class ParallelNPS(RuleLayer):
         c_p &= \mathrm{argmax}_j\,(V_p \tilde W^q \cdot V_j \tilde W^k + \gamma) \\
         V_p &\leftarrow V_p + \mathrm{MLP}_{r_p}([V_p, V_{c_p}]) \qquad \forall p \in P
 
-    The algorithm leaves four things open; this is how they are read here:
+    The algorithm leaves four things open. We read them as follows:
 
     - Both sides of the comparison carry a noise written γ. The two are drawn independently (one
       shared draw would cancel): membership in P is a two-way Gumbel choice, with the

@@ -58,6 +58,7 @@ class RuleSet(nn.Module, ABC):
         self.slot_dim = slot_dim
         self.rule_dim = rule_dim
         self.names = [f"rule {i}" for i in range(num_rules)]
+        self._action = tuple(action)
         self._layout = dict(action)
         self._frozen: set[int] = set()
         self._disabled: set[int] = set()
@@ -191,12 +192,13 @@ class RuleSet(nn.Module, ABC):
         mask = self.frozen_mask.view(-1, *[1] * (parameter.dim() - 1))
         return torch.where(mask, getattr(self, f"frozen_{name}"), parameter)
 
+    def weights(self) -> list[Tensor]:
+        """The action's weights and biases, layer by layer, each (N, ...)."""
+        return [self.tensor(name) for name in self._action]
+
     def allowed(self) -> Tensor | None:
         """Which rules may fire, (N,), or None when all may."""
         return self.enabled if self._disabled else None
-
-    def any_allowed(self) -> bool:
-        return len(self._disabled) < len(self)
 
     def make_applicable(self, key_dim: int) -> None:
         """Give every rule its block of W^{R_a} (Algorithm 2, step 2), unless it has one."""

@@ -1,4 +1,4 @@
-"""Algorithm 1: one (rule, primary slot) pair a stage, K stages."""
+"""Algorithm 1: one (rule, primary slot) pair per stage, K stages."""
 
 from __future__ import annotations
 

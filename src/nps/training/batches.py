@@ -1,8 +1,8 @@
 """What each training step works on: the indices of its batch, its noise, its streamed examples.
 
 The order of an epoch is a function of (seed, epoch) and the noise of a step one of (seed, step).
-Neither depends on what happened before, on the other seeds of a stack or on the number of
-processes, so resumed, stacked and distributed runs see what a plain one sees, and there is no
+Neither depends on what came before, on the other seeds of a stack or on the number of
+processes, so resumed, stacked and distributed runs see what a single one sees, and there is no
 generator to save. The order is drawn on the CPU and is the same on every device; the noise is drawn
 where it is used, for a block of steps at a time.
 """
@@ -31,11 +31,11 @@ class Batches:
 
     Args:
         source: the training set.
-        batch_size: examples a step.
-        noise_size: uniform numbers an example.
+        batch_size: examples per step.
+        noise_size: uniform numbers per example.
         seeds: the seeds.
         device: where the steps run.
-        share: (rank, processes), which says what part of each batch is this process's.
+        share: (rank, processes), which determines this process's part of each batch.
     """
 
     def __init__(

@@ -5,8 +5,8 @@
         state.json         step, sums since the epoch began, best score, length of the log
         manifest.json      size and sha256 of each of the others
 
-The best model so far is part of each checkpoint, so that "last" and "best" are always of one
-moment; `ema` is there if the run keeps a moving average. Nothing is used unless the manifest holds.
+The best model so far is part of each checkpoint, so that "last" and "best" always belong together;
+`ema` is there if the run keeps a moving average. Nothing is used unless it matches the manifest.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _read(path: Path, name: str) -> bytes:
 def newest(
     folder: Path, report: Callable[[str], None], *, set_aside: bool = False
 ) -> Checkpoint | None:
-    """The newest whole checkpoint. Damaged ones are reported and passed over.
+    """The newest whole checkpoint. Damaged ones are reported and skipped.
 
     Args:
         folder: `checkpoints/` of a run.

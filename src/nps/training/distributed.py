@@ -38,7 +38,7 @@ def processes(device: torch.device) -> Iterator[torch.device]:
         if local >= torch.cuda.device_count():
             raise UserError(
                 f"torchrun started process {local} on this machine, which has "
-                f"{torch.cuda.device_count()} CUDA devices: at most one process a device"
+                f"{torch.cuda.device_count()} CUDA devices: use at most one process per device"
             )
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)

@@ -37,7 +37,7 @@ class MetricLog:
         path: the log.
         length: bytes to keep of it.
         tensorboard: folder of the TensorBoard log, if one is wanted.
-        step: steps done; what TensorBoard holds after it is replaced.
+        step: steps done; TensorBoard entries after it are replaced.
     """
 
     def __init__(

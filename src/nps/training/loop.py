@@ -49,7 +49,7 @@ def train(
         runs: the run folder of each seed. The caller holds their locks and has claimed them.
         device: where to train.
         settings: how to run.
-        report: takes lines for the user.
+        report: called with each line for the user.
         models: models of some seeds, if the caller has built them already.
 
     Raises:
@@ -65,7 +65,7 @@ def train(
     done = {seed: 0 if saved is None else saved.step for seed, saved in found.items()}
     for seed, run in runs.items():
         if done[seed] and not run.trained_on(task.fingerprint):
-            raise UserError(f"{run.folder}: its data have changed since; --fresh starts over")
+            raise UserError(f"{run.folder}: its data have changed; --fresh starts over")
         if done[seed] >= total:
             report(f"{run.folder}: complete, {done[seed]} steps")
 
@@ -74,7 +74,7 @@ def train(
     for step, same_step in itertools.groupby(waiting, key=lambda seed: done[seed]):
         seeds = sorted(same_step)
         if step:
-            report(f"{_title(runs, seeds)}: going on after step {step} of {total}")
+            report(f"{_title(runs, seeds)}: resuming after step {step} of {total}")
         if seeds[0] not in built:
             built[seeds[0]] = task.make_model(seeds[0])
         for part in _parts(task, config, seeds, built[seeds[0]], device, settings, report):
@@ -133,7 +133,7 @@ def _parts(
     if len(seeds) == 1:
         return [seeds]
     if not task.stackable:
-        report(f"{len(seeds)} seeds train one after the other: this model is not stacked")
+        report(f"{len(seeds)} seeds train one after the other: this task cannot be stacked")
         return [[seed] for seed in seeds]
     if settings.seeds_at_once is not None:
         return memory.split(seeds, 1.0, settings.seeds_at_once / memory.USABLE)

@@ -1,7 +1,7 @@
 """How many seeds fit in memory at once, and a one-line error if not even one does.
 
-The need of a seed is counted in one forward pass: the tensors that autograd keeps. The rest of a
-step (gradients, temporaries, Adam's moments) is a factor.
+What a seed needs is measured in one forward pass: the tensors that autograd keeps. The rest of a
+step (gradients, temporaries, Adam's moments) is estimated by a factor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TEMPORARIES = 2.5
 """Peak of a step over the bytes kept for its backward pass; 1.4 to 2.1 were measured."""
 COPIES = 8
-"""Parameters, gradient, two moments, the best so far, and three temporary ones."""
+"""Parameters, gradient, two moments, the best so far, and three temporaries."""
 USABLE = 0.85
 """Share of the free memory to plan with."""
 REFUSED = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
@@ -56,7 +56,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
-    """The seeds in as few equal parts as fit."""
+    """Split the seeds into as few parts of equal size as fit in memory."""
     at_once = max(1, int(USABLE * free / max(needed, 1.0)))
     parts = math.ceil(len(seeds) / at_once)
     return [list(seeds[i::parts]) for i in range(parts)]

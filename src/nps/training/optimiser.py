@@ -1,9 +1,9 @@
 """The optimiser: Adam with decoupled weight decay, its learning rates, and the moving average.
 
 Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019), over the parameters of all seeds at
-once. torch's own cannot leave single seeds out, and its fused kernel gives a small vector to two of
-a GPU's processors. What depends on the step alone (learning rate, both bias corrections, weight
-decay) is a table. `kernels/adam.py` has the arithmetic.
+once. torch's own cannot leave single seeds out, and its fused kernel uses only two of a GPU's
+processors for a small vector. What depends only on the step (learning rate, both bias corrections,
+weight decay) is a table. `kernels/adam.py` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def learning_rates(config: TrainConfig, total: int) -> Float[Tensor, "steps"]:
 
 
 class Adam:
-    """Moments of the gradient, and how far to move at each step.
+    """The moments of the gradient, and the size of each step.
 
     Args:
         stack: the models to train.
         rates: the learning rate of every step, in float64.
-        weight_decay: share of a parameter, times the learning rate, that a step takes away.
+        weight_decay: share of a parameter that a step removes, times the learning rate.
     """
 
     mean: Float[Tensor, "P"]

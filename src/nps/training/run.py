@@ -70,7 +70,7 @@ class Run:
         return {"precision": self._first_precision(), **saved, "config": config}
 
     def _first_precision(self) -> str:
-        """That of a run whose config.json is older than this field."""
+        """The precision of a run whose config.json is older than this field."""
         recorded = (session.get("precision") for session in self.provenance())
         return next((precision for precision in recorded if precision), "float32")
 
@@ -100,7 +100,7 @@ class Run:
         return not recorded or recorded[-1] == fingerprint
 
     def differences(self, identity: dict[str, Any]) -> list[str]:
-        """How the run in the folder differs from another identity; nothing if there is none."""
+        """How the run in the folder differs from another identity; empty if the folder has none."""
         if not (self.folder / "config.json").exists():
             return []
         return differences(_flat(self.read()), _flat(json.loads(json.dumps(identity))))
@@ -183,14 +183,14 @@ class Run:
 
     def require_clearable(self) -> None:
         """Refuse to clear a folder that is not a run, or that cannot be cleared wholly."""
-        there = self._written()
-        if there and not self._is_run():
-            names = ", ".join(path.name for path in there)
+        existing = self._written()
+        if existing and not self._is_run():
+            names = ", ".join(path.name for path in existing)
             raise UserError(
                 f"--fresh: {self.folder} is not a run of nps, its {names} stay; "
                 "choose another --out, or remove them yourself"
             )
-        for path in there:
+        for path in existing:
             if path.is_symlink():
                 raise UserError(f"--fresh: {path} is a symbolic link; remove it yourself")
             for folder in [path, *path.rglob("*")] if path.is_dir() else []:
@@ -198,7 +198,7 @@ class Run:
                     raise UserError(f"--fresh: no permission to delete {folder}")
 
     def _written(self) -> list[Path]:
-        """What is there of the files and folders that a run writes."""
+        """The files and folders of a run that exist."""
         found = [path for pattern in WRITTEN for path in sorted(self.folder.glob(pattern))]
         links = [self.folder / name for name in WRITTEN if (self.folder / name).is_symlink()]
         return list(dict.fromkeys([*found, *links]))

@@ -49,7 +49,7 @@ class TrainingSession:
         device: where to train.
         settings: how to run.
         total: steps of the whole training.
-        report: takes lines for the user.
+        report: called with each line for the user.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class TrainingSession:
                 continue
             self.failed[s] = self._describe_failure(s)
             if len(self.seeds) > 1:
-                self.report(f"seed {self.seeds[s]} stopped, the others go on: {self.failed[s]}")
+                self.report(f"seed {self.seeds[s]} stopped, the others continue: {self.failed[s]}")
 
     def _describe_failure(self, s: int) -> str:
         """One line for the user; the whole batch goes to not-finite.json."""

@@ -49,11 +49,11 @@ class Stack:
         self.vector = first.new_zeros(length)
         self.seed_of = torch.zeros(length, dtype=torch.int32, device=first.device)
         self._padding = first.new_zeros(ALIGNMENT)
-        mine = torch.arange(self.size, dtype=torch.int32, device=first.device)
+        seeds = torch.arange(self.size, dtype=torch.int32, device=first.device)
         for name, part in self.parts(self.vector).items():
             part.copy_(torch.stack([t[name].detach() for t in tensors]))
         for part in self.parts(self.seed_of).values():
-            part.copy_(mine.view(-1, *[1] * (part.dim() - 1)).expand_as(part))
+            part.copy_(seeds.view(-1, *[1] * (part.dim() - 1)).expand_as(part))
         self.parameters: dict[str, Tensor] = {}
         """What the models compute with: views of the vector."""
         for name, part in self.parts(self.vector).items():

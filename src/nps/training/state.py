@@ -1,7 +1,7 @@
 """Everything that changes while S seeds train, in one place, and how it becomes checkpoints.
 
-Each seed's checkpoint is what the seed's own single run would have saved, so that a seed can go on
-alone or in another stack. Random numbers are functions of seed and step and need no state.
+Each seed's checkpoint is what the seed's own single run would have saved, so that a seed can
+continue alone or in another stack. Random numbers are functions of seed and step and need no state.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class State:
             best.copy(rows)
         if self.average is not None:
             stack.load_state_dict(s, saved.tensors["ema"])
-            mine = stack.spread(rows)
-            self.average.vector.copy_(torch.where(mine, stack.vector, self.average.vector))
+            selected = stack.spread(rows)
+            self.average.vector.copy_(torch.where(selected, stack.vector, self.average.vector))
         stack.load_state_dict(s, saved.tensors["model"])
         self._restore_optimiser(s, saved.tensors["optimizer"])
         for name, value in saved.state["sums"].items():
@@ -169,5 +169,5 @@ class Best:
         self.vector.copy_(torch.where(stack.spread(rows), stack.vector, self.vector))
         for name, kept in self.constants.items():
             dims = kept.dim() - (stack.size > 1)
-            mine = rows.view(-1, *[1] * dims) if stack.size > 1 else rows.view([1] * dims)
-            kept.copy_(torch.where(mine, stack.constants[name], kept))
+            selected = rows.view(-1, *[1] * dims) if stack.size > 1 else rows.view([1] * dims)
+            kept.copy_(torch.where(selected, stack.constants[name], kept))

@@ -80,7 +80,7 @@ class Step:
         return losses, parts
 
     def _guard(self, loss: Float[Tensor, "S"], norm: Float[Tensor, "S"]) -> None:
-        """Note which seeds go on, before anything of them changes."""
+        """Record which seeds continue, before their state changes."""
         state = self.state
         torch.where(state.alive, loss, state.last_loss, out=state.last_loss)
         both = loss + norm

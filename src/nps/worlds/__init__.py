@@ -1,1 +1,1 @@
-"""Where data come from: one file or folder per world, and readers of the user's own data."""
+"""Sources of data: one file or folder per world, and readers of the user's own data."""

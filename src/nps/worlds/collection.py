@@ -172,7 +172,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def _one_at_a_time(cache: Path) -> Iterator[None]:
-    """Trainings that start together download once; without write access, each for itself."""
+    """Trainings that start together download once; without write access, each downloads its own."""
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ class ArithmeticTask(Task):
         }
         self.sets = {split: data.to(device) for split, data in self.truth.items()}
         self.data = Made(config.train_examples)
-        with torch.device("meta"):  # shapes alone
+        with torch.device("meta"):  # shapes only
             self._noise_shape = make_layer(config).noise_shape(slots=POINTS)
         self.noise_size = math.prod(self._noise_shape)
 
@@ -51,8 +51,8 @@ class ArithmeticTask(Task):
         config, exploring = self.config, batch.phase == "explore"
         model.train(exploring)  # evaluation mode: the argmax
         if config.dropout_until is not None:
-            left = (1.0 - batch.progress / config.dropout_until).clamp(min=0.0)
-            model.layer.dropout = config.dropout * left
+            remaining = (1.0 - batch.progress / config.dropout_until).clamp(min=0.0)
+            model.layer.dropout = config.dropout * remaining
         data = self.sets["train"]
         before, after = data.before[batch.index], data.after[batch.index]
         noise = batch.noise.unflatten(-1, self._noise_shape)
@@ -101,9 +101,9 @@ class ArithmeticTask(Task):
         readings = []
         for i in range(self.config.rules):
             used = rule == i
-            mine = data.before[example[used], primary[used]]
-            others = data.before[example[used], context[used]]
-            reading = read_rule(rules, i, mine, others, COORDINATES)
+            primaries = data.before[example[used], primary[used]]
+            contexts = data.before[example[used], context[used]]
+            reading = read_rule(rules, i, primaries, contexts, COORDINATES)
             r2 = None if reading.r2 != reading.r2 else reading.r2
             readings.append({"rule": i, "says": reading.sentence, "r2": r2, "uses": reading.uses})
         return readings

@@ -120,7 +120,7 @@ ALIGNED = ", aligned negatives"
 
 
 def ranking_figure(games: Games) -> list[Part]:
-    """H@1 over steps, one panel a game, and what the paper draws: the mean of the games."""
+    """H@1 over steps, one panel per game, and the mean of the games, as the paper draws it."""
     if not figures.available():
         return []
     bands = "Lines: mean over seeds; bands: standard deviation."

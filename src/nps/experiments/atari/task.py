@@ -110,9 +110,10 @@ class AtariTask(WorldModelTask[Config, ObservedEpisodes]):
     def copied(self) -> dict[str, float]:
         """`copy_…`: ranking of the copy-input baseline, which predicts the first observation."""
         data = self.sets["test"]
-        seen = data.observed.flatten(2).cpu()
-        moving = (seen != seen[0, 0]).flatten(0, 1).any(0)  # the rest adds nothing to a distance
-        pixels, state = seen[..., moving].double(), data.truth().cpu()  # sums of bytes are exact
+        observed, state = data.observed.flatten(2).cpu(), data.truth().cpu()
+        # Pixels that never change add nothing to a distance. In float64 sums of bytes are exact.
+        changes = (observed != observed[0, 0]).flatten(0, 1).any(0)
+        pixels = observed[..., changes].double()
         metrics: dict[str, float] = {}
         for step in self.horizons:
             first, true = pixels[:, 0], pixels[:, step]

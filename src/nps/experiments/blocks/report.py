@@ -190,7 +190,7 @@ def stages(results: Results) -> list[Part]:
 
 
 def stages_figure(lines: Mapping[str, Mapping[int, list[Result]]]) -> Figure:
-    """H@1 over stages, a panel a world, with the identity baseline after the most steps."""
+    """H@1 over stages, one panel per world, with the identity baseline after the most steps."""
     last = max(HORIZONS)
     floor = f"nothing moves, {last} steps"
     after = {step: f"NPS, after {step} step{'s' if step > 1 else ''}" for step in HORIZONS}

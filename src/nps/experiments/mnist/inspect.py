@@ -90,7 +90,7 @@ def inspect_digits(
     images, names = chosen_digits(task, options)
     if options.compose:
         return by_operation(task, model, images, names, options.operations)
-    return by_rule(task, model, images, names, integers("rules", options.rules))
+    return by_rule(model, images, names, integers("rules", options.rules))
 
 
 @torch.no_grad()
@@ -190,7 +190,6 @@ def error_table(
 
 @torch.no_grad()
 def by_rule(
-    task: MnistTask,
     model: DigitTransformation,
     images: Float[Tensor, "B 64 64"],
     names: Sequence[str],

@@ -35,13 +35,13 @@ def pictures(
         `truth`, `pictures` and `slot` (step, B).
     """
     images = paste(digits[:SHOWN].to(matrices.device))
-    every = torch.arange(operations, device=images.device).repeat_interleave(len(images))
-    again = images.repeat(operations, 1, 1)
+    operation = torch.arange(operations, device=images.device).repeat_interleave(len(images))
+    repeated = images.repeat(operations, 1, 1)
     shape = (operations, len(images))
     shown = {
         "input": images,
-        "target": transform(again, every, matrices).unflatten(0, shape),
-        "output": model(again, every).sigmoid().unflatten(0, shape),
+        "target": transform(repeated, operation, matrices).unflatten(0, shape),
+        "output": model(repeated, operation).sigmoid().unflatten(0, shape),
     }
     numbers = torch.tensor([EVERY_OPERATION.index(name) for name in SEQUENCE])
     steps = numbers.to(images.device).unsqueeze(-1).expand(-1, len(images))

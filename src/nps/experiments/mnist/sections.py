@@ -27,7 +27,7 @@ WAYS = {"pictures": "through pictures", "slot": "in the slot"}
 
 
 def holding(results: Results, key: str) -> Results:
-    """The variants all of whose runs have measured this."""
+    """The variants whose runs have all measured this."""
     return {name: runs for name, runs in results.items() if all(run.test.get(key) for run in runs)}
 
 
@@ -81,7 +81,7 @@ def composition(results: Results, labels: Labels) -> list[Part]:
 
 
 def composition_table(results: Results, labels: Labels) -> Table:
-    """A row a length: median over seeds and range, both ways, and the baselines."""
+    """One row per length: median and range over seeds in both ways, and the baselines."""
     first = next(iter(results.values()))[0].test["composition"]
     columns = ["Operations"]
     columns += [f"{labels[name]}, {way}" for name in results for way in WAYS.values()]

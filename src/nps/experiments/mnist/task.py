@@ -57,7 +57,7 @@ class MnistTask(Task):
         """The operations of each digit's chain."""
         self.chains = {name: chain.to(device) for name, chain in self.truth.items()}
         self.data = Made(len(self.digits["train"]))
-        with torch.device("meta"):  # shapes alone
+        with torch.device("meta"):  # shapes only
             self._noise_shape = make_layer(config, self.rules).noise_shape(slots=SLOTS)
         self.noise_size = config.depth + 1 + math.prod(self._noise_shape)
 
@@ -88,14 +88,14 @@ class MnistTask(Task):
         config, depth = self.config, self.config.depth
         pairs = self.training_pairs(batch.index, batch.noise[:, : depth + 1])
         noise = batch.noise[:, depth + 1 :].unflatten(-1, self._noise_shape)
-        left = (1.0 - batch.progress / config.explore_until).clamp(min=0.0)
+        remaining = (1.0 - batch.progress / config.explore_until).clamp(min=0.0)
         if config.dropout > 0.0:
-            model.layer.dropout = config.dropout * left
+            model.layer.dropout = config.dropout * remaining
         if config.balance == 0.0:
             return cross_entropy(model(pairs.before, pairs.operation, noise=noise), pairs), {}
         logits, trace = model(pairs.before, pairs.operation, noise=noise, return_trace=True)
         error = cross_entropy(logits, pairs)
-        return error - config.balance * left * use_entropy(trace), {"error": error}
+        return error - config.balance * remaining * use_entropy(trace), {"error": error}
 
     def training_pairs(self, index: Int[Tensor, "B"], noise: Float[Tensor, "B depth+1"]) -> Pairs:
         """Digits under 0 to depth - 1 random operations, and under one more."""

@@ -69,7 +69,7 @@ class WorldModelTask(Task, Generic[C, E]):
         self.judged = judged
         self._transitions = transitions(sets["train"])
         self.data = Made(len(self._transitions.time))
-        with torch.device("meta"):  # shapes alone
+        with torch.device("meta"):  # shapes only
             self.noise_size = DRAWS + make_dynamics(config, actions).noise_size(config.slots)
         # `judged` transitions of each validation episode, spread over all times; fixed negatives.
         count, length = sets["validation"].action.shape[:2]
@@ -156,17 +156,17 @@ class WorldModelTask(Task, Generic[C, E]):
         encodings, last = self.encode_images(model, data), steps(data)
         if 2 * self.judged + 3 > last:  # most images are needed: encode each of them once
             states = self.encoded(model, data, range(last + 1))
-            first, one, end = states[:, [0, 1, last]].unbind(1)
+            first, second, final = states[:, [0, 1, last]].unbind(1)
             encodings = stored(states)
         else:
-            first, one, end = self.encoded(model, data, [0, 1, last]).unbind(1)
+            first, second, final = self.encoded(model, data, [0, 1, last]).unbind(1)
         parts = [x.split(IMAGES_AT_ONCE // 2) for x in (*self._judged, self._draws)]
         terms = [
             torch.stack(self.terms(model, data, encodings, Moments(episode, time), draws)).sum(0)
             for episode, time, draws in zip(*parts, strict=True)
         ]
         rolled = model.rollout(first, data.action)
-        measured = {"loss": torch.cat(terms), "first": first, "true_1": one, "true_last": end}
+        measured = {"loss": torch.cat(terms), "first": first, "true_1": second, "true_last": final}
         return measured | {"rolled_1": rolled[:, 0], "rolled_last": rolled[:, -1]}
 
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
@@ -232,11 +232,11 @@ def settle(model: WorldModel, images: Shaped[Tensor, "n H W C"]) -> None:
     norms = [module for module in model.modules() if isinstance(module, Norm)]
     if not norms:
         return
-    usual = [norm.momentum for norm in norms]
+    momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.train()
         norm.momentum = 1.0
     model.encode(images)
-    for norm, momentum in zip(norms, usual, strict=True):
+    for norm, momentum in zip(norms, momenta, strict=True):
         norm.eval()
         norm.momentum = momentum

@@ -50,8 +50,8 @@ def _forward(
     sums, total = tl.zeros((MP, FP), tl.float32), tl.zeros((MP,), tl.float32)
     for start in range(0, n, ROWS):
         row = start + tl.arange(0, ROWS)
-        there = (row < n)[:, None] & (f < F)[None, :]
-        x = tl.load(features + row[:, None] * F + f[None, :], mask=there, other=0.0)
+        mask = (row < n)[:, None] & (f < F)[None, :]
+        x = tl.load(features + row[:, None] * F + f[None, :], mask=mask, other=0.0)
         weight = _shares(x, query, offset, m < M, PRECISION) + epsilon
         weight = tl.where((row < n)[:, None] & (m < M)[None, :], weight, 0.0)
         sums += tl.dot(tl.trans(weight.to(x.dtype)), x, input_precision=PRECISION)
@@ -82,8 +82,8 @@ def _backward(
     to_query, to_offset = tl.zeros((MP, FP), tl.float32), tl.zeros((MP,), tl.float32)
     for start in range(0, n, ROWS):
         row = start + tl.arange(0, ROWS)
-        there = (row < n)[:, None] & (f < F)[None, :]
-        x = tl.load(features + row[:, None] * F + f[None, :], mask=there, other=0.0)
+        mask = (row < n)[:, None] & (f < F)[None, :]
+        x = tl.load(features + row[:, None] * F + f[None, :], mask=mask, other=0.0)
         share = _shares(x, query, offset, m < M, PRECISION)
         narrow = to_sums.to(x.dtype)
         to_share = tl.dot(x, tl.trans(narrow), input_precision=PRECISION) - mean[None, :]
@@ -93,7 +93,7 @@ def _backward(
         to_x = tl.dot(to_score.to(x.dtype), query, input_precision=PRECISION)
         to_x += tl.dot(weight.to(x.dtype), narrow, input_precision=PRECISION)
         place = to_features + row[:, None] * F + f[None, :]
-        tl.store(place, to_x.to(to_features.dtype.element_ty), mask=there)
+        tl.store(place, to_x.to(to_features.dtype.element_ty), mask=mask)
         to_query += tl.dot(tl.trans(to_score.to(x.dtype)), x, input_precision=PRECISION)
         to_offset += tl.sum(to_score, 0)
     tl.store(to_queries + at, to_query, mask=of_slot)

@@ -43,8 +43,8 @@ def _forward(
         x = u[:, None] * STRIDE + j[None, :] - BEFORE
         y = tl.minimum(tl.maximum(y, 0), H - 1)
         x = tl.minimum(tl.maximum(x, 0), H - 1)
-        there = inside[:, None] & (tap < K * K * C)[None, :]
-        a = tl.load(image + ((b[:, None] * H + y) * H + x) * C + c[None, :], mask=there, other=0.0)
+        mask = inside[:, None] & (tap < K * K * C)[None, :]
+        a = tl.load(image + ((b[:, None] * H + y) * H + x) * C + c[None, :], mask=mask, other=0.0)
         w = tl.load(
             weight + tap[:, None] * (UP * UP * OUT) + n[None, :],
             mask=(tap < K * K * C)[:, None] & (n < UP * UP * OUT)[None, :],
@@ -56,10 +56,10 @@ def _forward(
         None, :
     ]
     y, x = t[:, None] * UP + p[None, :], u[:, None] * UP + q[None, :]
-    there = inside[:, None] & (n < UP * UP * OUT)[None, :] & (y < SIZE) & (x < SIZE)
+    mask = inside[:, None] & (n < UP * UP * OUT)[None, :] & (y < SIZE) & (x < SIZE)
     place = ((b[:, None] * SIZE + y) * SIZE + x) * OUT + o[None, :]
     output += seed.to(tl.int64) * batch * SIZE * SIZE * OUT
-    tl.store(output + place, total.to(output.dtype.element_ty), mask=there)
+    tl.store(output + place, total.to(output.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -94,9 +94,9 @@ def _to_image(
         t, u = half_y - down, half_x - right
         window = inside & (t >= 0) & (t < T) & (u >= 0) & (u < T)
         gy, gx = t[:, None] * UP + p[None, :], u[:, None] * UP + q[None, :]
-        there = window[:, None] & (n < UP * UP * OUT)[None, :] & (gy < SIZE) & (gx < SIZE)
+        mask = window[:, None] & (n < UP * UP * OUT)[None, :] & (gy < SIZE) & (gx < SIZE)
         at = ((b[:, None] * SIZE + gy) * SIZE + gx) * OUT + o[None, :]
-        g = tl.load(gradient + at, mask=there, other=0.0)
+        g = tl.load(gradient + at, mask=mask, other=0.0)
         w = tl.load(
             weight + ((i * K + j) * C + c[None, :]) * (UP * UP * OUT) + n[:, None],
             mask=(n < UP * UP * OUT)[:, None] & (c < C)[None, :],
@@ -105,8 +105,8 @@ def _to_image(
         total += tl.dot(g, w, input_precision=PRECISION)
     to_image += seed.to(tl.int64) * batch * P * P * C
     at = ((b[:, None] * P + y[:, None]) * P + x[:, None]) * C + c[None, :]
-    there = inside[:, None] & (c < C)[None, :]
-    tl.store(to_image + at, total.to(to_image.dtype.element_ty), mask=there)
+    mask = inside[:, None] & (c < C)[None, :]
+    tl.store(to_image + at, total.to(to_image.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -127,8 +127,8 @@ def _fold(
             tl.minimum(tl.maximum(px, 0), H - 1) == x
         )
         py, px = py + BEFORE, px + BEFORE
-        there = mine & (at < count) & (py >= 0) & (py < P) & (px >= 0) & (px < P)
-        value = tl.load(padded + ((b * P + py) * P + px) * C + c, mask=there, other=0.0)
+        mask = mine & (at < count) & (py >= 0) & (py < P) & (px >= 0) & (px < P)
+        value = tl.load(padded + ((b * P + py) * P + px) * C + c, mask=mask, other=0.0)
         total += value.to(tl.float32)
     tl.store(image + at, total.to(image.dtype.element_ty), mask=at < count)
 
@@ -159,12 +159,12 @@ def _to_weight(
         x = u[:, None] * STRIDE + j[None, :] - BEFORE
         y = tl.minimum(tl.maximum(y, 0), H - 1)
         x = tl.minimum(tl.maximum(x, 0), H - 1)
-        there = inside[:, None] & (tap < K * K * C)[None, :]
-        a = tl.load(image + ((b[:, None] * H + y) * H + x) * C + c[None, :], mask=there, other=0.0)
+        mask = inside[:, None] & (tap < K * K * C)[None, :]
+        a = tl.load(image + ((b[:, None] * H + y) * H + x) * C + c[None, :], mask=mask, other=0.0)
         gy, gx = t[:, None] * UP + p[None, :], u[:, None] * UP + q[None, :]
-        there = inside[:, None] & (n < UP * UP * OUT)[None, :] & (gy < SIZE) & (gx < SIZE)
+        mask = inside[:, None] & (n < UP * UP * OUT)[None, :] & (gy < SIZE) & (gx < SIZE)
         at = ((b[:, None] * SIZE + gy) * SIZE + gx) * OUT + o[None, :]
-        g = tl.load(gradient + at, mask=there, other=0.0)
+        g = tl.load(gradient + at, mask=mask, other=0.0)
         total += tl.dot(tl.trans(a), g, input_precision=PRECISION)
         sums += tl.sum(g.to(tl.float32), 0)
     cell = seed * parts + part

@@ -30,16 +30,16 @@ def _forward(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     f = tl.arange(0, FP)
-    there = (row < rows)[:, None] & (f < F)[None, :]
+    mask = (row < rows)[:, None] & (f < F)[None, :]
     at = row[:, None] * F + f[None, :]
-    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
+    value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
     if ADDED:
         place = (row // per_seed * n + row % n)[:, None] * F + f[None, :]
-        value += tl.load(added + place, mask=there, other=0.0).to(tl.float32)
+        value += tl.load(added + place, mask=mask, other=0.0).to(tl.float32)
     value -= (tl.sum(value, 1) / F)[:, None]
-    value = tl.where(there, value, 0.0)
+    value = tl.where(mask, value, 0.0)
     factor = 1.0 / tl.sqrt(tl.sum(value * value, 1) / F + epsilon)
-    tl.store(output + at, (value * factor[:, None]).to(output.dtype.element_ty), mask=there)
+    tl.store(output + at, (value * factor[:, None]).to(output.dtype.element_ty), mask=mask)
     tl.store(spread + row, factor, mask=row < rows)
 
 
@@ -50,13 +50,13 @@ def _backward(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     f = tl.arange(0, FP)
-    there = (row < rows)[:, None] & (f < F)[None, :]
+    mask = (row < rows)[:, None] & (f < F)[None, :]
     at = row[:, None] * F + f[None, :]
-    g = tl.load(gradient + at, mask=there, other=0.0).to(tl.float32)
-    y = tl.load(normal + at, mask=there, other=0.0).to(tl.float32)
+    g = tl.load(gradient + at, mask=mask, other=0.0).to(tl.float32)
+    y = tl.load(normal + at, mask=mask, other=0.0).to(tl.float32)
     factor = tl.load(spread + row, mask=row < rows, other=0.0)
     g -= (tl.sum(g, 1) / F)[:, None] + y * (tl.sum(g * y, 1) / F)[:, None]
-    tl.store(to_x + at, (g * factor[:, None]).to(to_x.dtype.element_ty), mask=there)
+    tl.store(to_x + at, (g * factor[:, None]).to(to_x.dtype.element_ty), mask=mask)
 
 
 def forward(

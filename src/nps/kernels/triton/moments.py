@@ -26,8 +26,8 @@ def _tile(first, rows, seed, C: tl.constexpr, CP: tl.constexpr, ROWS: tl.constex
     """Offsets of the rows from `first` on, and a mask of those that exist."""
     r, c = tl.arange(0, ROWS), tl.arange(0, CP)
     begin = (seed.to(tl.int64) * rows + first) * C
-    there = (first + r < rows)[:, None] & (c < C)[None, :]
-    return begin + r[:, None] * C + c[None, :], there
+    mask = (first + r < rows)[:, None] & (c < C)[None, :]
+    return begin + r[:, None] * C + c[None, :], mask
 
 
 @triton.jit
@@ -42,10 +42,10 @@ def _moments(x, means, squares, rows, share, C: tl.constexpr, CP: tl.constexpr, 
     square = tl.zeros((ROWS, CP), tl.float32)
     count = tl.zeros((ROWS,), tl.float32)
     for first in range(part * share, (part + 1) * share, ROWS):
-        at, there = _tile(first, rows, seed, C, CP, ROWS)
-        value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
+        at, mask = _tile(first, rows, seed, C, CP, ROWS)
+        value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         count += tl.where(first + tl.arange(0, ROWS) < rows, 1.0, 0.0)
-        change = tl.where(there, value - mean, 0.0)
+        change = tl.where(mask, value - mean, 0.0)
         mean += change * (1.0 / tl.maximum(count, 1.0))[:, None]
         square += change * (value - mean)
     average = tl.sum(mean * count[:, None], 0) / tl.sum(count, 0)
@@ -65,18 +65,18 @@ def _combine(
     seed, c = tl.program_id(0), tl.arange(0, CP)
     total = tl.zeros((PARTS, CP), tl.float32)
     for first in range(0, parts, PARTS):
-        at, there = _tile(first, parts, seed, C, CP, PARTS)
+        at, mask = _tile(first, parts, seed, C, CP, PARTS)
         part = first + tl.arange(0, PARTS)
         count = tl.minimum(tl.maximum(rows - part * share, 0), share).to(tl.float32)
-        total += tl.load(means + at, mask=there, other=0.0) * count[:, None]
+        total += tl.load(means + at, mask=mask, other=0.0) * count[:, None]
     average = tl.sum(total, 0) / rows
     total = tl.zeros((PARTS, CP), tl.float32)
     for first in range(0, parts, PARTS):
-        at, there = _tile(first, parts, seed, C, CP, PARTS)
+        at, mask = _tile(first, parts, seed, C, CP, PARTS)
         part = first + tl.arange(0, PARTS)
         count = tl.minimum(tl.maximum(rows - part * share, 0), share).to(tl.float32)
-        apart = tl.load(means + at, mask=there, other=0.0) - average[None, :]
-        total += tl.load(squares + at, mask=there, other=0.0) + apart * apart * count[:, None]
+        apart = tl.load(means + at, mask=mask, other=0.0) - average[None, :]
+        total += tl.load(squares + at, mask=mask, other=0.0) + apart * apart * count[:, None]
     tl.store(mean + seed * C + c, average, mask=c < C)
     tl.store(variance + seed * C + c, tl.sum(total, 0) / rows, mask=c < C)
 

@@ -1,7 +1,7 @@
 """Normalisation, ReLU and sum (nps/kernels/norm_relu_sum.py) of S seeds at once, in Triton.
 
 For 20 seeds of 2,048 images of three slots and rows of 512 numbers, x is 126 MB in bf16, and these
-kernels move little more than three times that, forward and backward (five times with one row to a
+kernels move little more than three times that, forward and backward (five times with one row per
 sum).
 """
 
@@ -32,11 +32,11 @@ def _row(values, seed, H: tl.constexpr, HP: tl.constexpr):
 
 @triton.jit
 def _normalised(
-    x, at, there, EPSILON: tl.constexpr, H: tl.constexpr
+    x, at, mask, EPSILON: tl.constexpr, H: tl.constexpr
 ):  # fmt: skip
     """Rows of mean 0 and variance 1, and the factor of each."""
-    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
-    centred = tl.where(there, value - (tl.sum(value, 1) / H)[:, None], 0.0)
+    value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    centred = tl.where(mask, value - (tl.sum(value, 1) / H)[:, None], 0.0)
     inverse = tl.rsqrt(tl.sum(centred * centred, 1) / H + EPSILON)[:, None]
     return centred * inverse, inverse
 
@@ -50,13 +50,13 @@ def _forward(
     seed, c = tl.program_id(1).to(tl.int64), tl.arange(0, HP)[None, :]
     w, b = _row(weight, seed, H, HP), _row(bias, seed, H, HP)
     group = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    there = (group < groups)[:, None] & (c < H)
+    mask = (group < groups)[:, None] & (c < H)
     first = (seed * groups + group)[:, None]
     total = tl.zeros((ROWS, HP), tl.float32)
     for p in range(P):
-        unit, _ = _normalised(x, (first * P + p) * H + c, there, EPSILON, H)
+        unit, _ = _normalised(x, (first * P + p) * H + c, mask, EPSILON, H)
         total += tl.maximum(unit * w + b, 0.0)
-    tl.store(result + first * H + c, total.to(result.dtype.element_ty), mask=there)
+    tl.store(result + first * H + c, total.to(result.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -71,19 +71,19 @@ def _backward(
     to_bias = tl.zeros((ROWS, HP), tl.float32)
     for begin in range(part * share, (part + 1) * share, ROWS):
         group = begin + tl.arange(0, ROWS)
-        there = (group < groups)[:, None] & (c < H)
+        mask = (group < groups)[:, None] & (c < H)
         first = (seed * groups + group)[:, None]
-        g = tl.load(gradient + first * H + c, mask=there, other=0.0).to(tl.float32)
+        g = tl.load(gradient + first * H + c, mask=mask, other=0.0).to(tl.float32)
         for p in range(P):
             at = (first * P + p) * H + c
-            unit, inverse = _normalised(x, at, there, EPSILON, H)
+            unit, inverse = _normalised(x, at, mask, EPSILON, H)
             own = tl.where(unit * w + b > 0, g, 0.0)
             to_weight += own * unit
             to_bias += own
             own *= w
             along = (tl.sum(own * unit, 1) / H)[:, None]
             own = (own - (tl.sum(own, 1) / H)[:, None] - unit * along) * inverse
-            tl.store(to_x + at, own.to(to_x.dtype.element_ty), mask=there)
+            tl.store(to_x + at, own.to(to_x.dtype.element_ty), mask=mask)
     column = tl.arange(0, HP)
     sums += (seed * tl.num_programs(0) + part) * 2 * H
     tl.store(sums + column, tl.sum(to_weight, 0), mask=column < H)

@@ -79,8 +79,8 @@ def _forward(
     total = tl.zeros((ROWS, N), tl.float32)
     for first in range(0, K * K * C, TAPS):
         tap, within = _taps(first, K, W, C, TAPS)
-        there = inside & (tap < K * K * C)[None, :]
-        value = tl.load(x + begin[:, None] + within[None, :], mask=there, other=0.0)
+        mask = inside & (tap < K * K * C)[None, :]
+        value = tl.load(x + begin[:, None] + within[None, :], mask=mask, other=0.0)
         z = value.to(tl.float32) * factor + offset
         y = tl.where(z > 0, z, z * SLOPE).to(value.dtype)
         at = tap[:, None] * N + n[None, :]
@@ -88,9 +88,9 @@ def _forward(
         total += tl.dot(y, w, input_precision=PRECISION)
     total += tl.load(bias + seed * OUT + n, mask=n < OUT, other=0.0).to(tl.float32)[None, :]
     output += seed.to(tl.int64) * rows * OUT
-    there = inside & (n < OUT)[None, :]
+    mask = inside & (n < OUT)[None, :]
     at = row[:, None] * OUT + n[None, :]
-    tl.store(output + at, total.to(output.dtype.element_ty), mask=there)
+    tl.store(output + at, total.to(output.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -112,8 +112,8 @@ def _sums(
     for first in range(part * share, (part + 1) * share, ROWS):
         row, begin = _windows(first, K, W, C, ROWS)
         inside = (row < rows)[:, None]
-        there = inside & (tap < K * K * C)[None, :]
-        value = tl.load(x + begin[:, None] + within[None, :], mask=there, other=0.0)
+        mask = inside & (tap < K * K * C)[None, :]
+        value = tl.load(x + begin[:, None] + within[None, :], mask=mask, other=0.0)
         g = tl.load(gradient + row[:, None] * N + n[None, :], mask=inside, other=0.0)
         wide = value.to(tl.float32)
         positive = wide * factor + offset > 0
@@ -123,9 +123,9 @@ def _sums(
         units += tl.dot(tl.trans(unit), g, input_precision=PRECISION)
         aboves += tl.dot(tl.trans(above), g, input_precision=PRECISION)
     sums += (seed * tl.num_programs(1) + part).to(tl.int64) * (2 * K * K * C * N)
-    at, there = tap[:, None] * N + n[None, :], (tap < K * K * C)[:, None]
-    tl.store(sums + at, units, mask=there)
-    tl.store(sums + K * K * C * N + at, aboves, mask=there)
+    at, mask = tap[:, None] * N + n[None, :], (tap < K * K * C)[:, None]
+    tl.store(sums + at, units, mask=mask)
+    tl.store(sums + K * K * C * N + at, aboves, mask=mask)
 
 
 @triton.jit
@@ -151,15 +151,15 @@ def _to_x(
     g = tl.load(gradient + row[:, None] * N + n[None, :], mask=inside, other=0.0)
     for first in range(0, K * K * C, TAPS):
         tap, within = _taps(first, K, W, C, TAPS)
-        there = inside & (tap < K * K * C)[None, :]
+        mask = inside & (tap < K * K * C)[None, :]
         at = begin[:, None] + within[None, :]
-        value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
+        value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         of_tap = tap[None, :] * N + n[:, None]
         w = tl.load(taps + of_tap, mask=(tap < K * K * C)[None, :], other=0.0)
         back = tl.dot(g, w, input_precision=PRECISION)
         back = tl.where(value * factor + offset > 0, back, back * SLOPE)
         back = back * factor - (value * through + constant)
-        tl.store(to_x + at, back.to(to_x.dtype.element_ty), mask=there)
+        tl.store(to_x + at, back.to(to_x.dtype.element_ty), mask=mask)
 
 
 class Tile(NamedTuple):

@@ -38,8 +38,8 @@ def _unroll(
     if BYTES:
         value *= 1 / 255  # in bf16 the same as a division, which takes far longer
     to = pair.to(tl.int64)[:, None] * WIDE + k[None, :]
-    there = (pair < pairs)[:, None] & (k < WIDE)[None, :]
-    tl.store(result + to, value.to(result.dtype.element_ty), mask=there)
+    mask = (pair < pairs)[:, None] & (k < WIDE)[None, :]
+    tl.store(result + to, value.to(result.dtype.element_ty), mask=mask)
 
 
 def unroll(

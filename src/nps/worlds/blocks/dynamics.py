@@ -24,7 +24,7 @@ class Outcome(IntEnum):
     """The outcome of an action."""
 
     NOTHING = 0
-    """To stay; or in the way is a wall, a block that is not lighter, or a lighter one at a wall."""
+    """Nothing moved: to stay, or a wall or a block that cannot be pushed is in the way."""
     FREE = 1
     """The block moved into a free cell."""
     PUSH = 2
