@@ -1,8 +1,8 @@
 """One step of Adam over the parameters of all seeds, in place (training/optimiser.py).
 
 The plain twin is ten operations of torch, each a pass over the parameters; the kernel is one. With
-the twin a captured step of `mnist` takes 1.09 times as long on an H200, of `arithmetic` 1.17. That is
-below the 1.25 an acceleration should gain; it is kept because published step times would grow by
+the twin a captured step of `mnist` takes 1.09 times as long on an H200, of `arithmetic` 1.17. That
+is below the 1.25 an acceleration should gain; it is kept because published step times would grow by
 more than 5 %.
 """
 
