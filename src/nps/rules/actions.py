@@ -32,7 +32,7 @@ def init_bounds(fan_in: int, hidden: int) -> tuple[float, float]:
 
     He's for the ReLU layer, and a tenth of torch's default for the last: the update is a residual,
     so every rule starts close to doing nothing and none is chosen for its random output
-    (docs/arithmetic.md shows the effect).
+    (docs/notes/arithmetic.md shows the effect).
     """
     return (6.0 / fan_in) ** 0.5, 0.1 * hidden**-0.5
 
@@ -97,7 +97,8 @@ class MLPRules(RuleSet):
         update = fast.only_fired(self, primary, context, choice)
         if update is not None:
             return update
-        if self.training and self.hidden_layers == 1:
+        stock = type(self).outputs is MLPRules.outputs  # a subclass's own outputs are used
+        if self.training and self.hidden_layers == 1 and stock:
             return self._chosen(primary, context, choice)
         outputs = self.outputs(primary, context).transpose(0, 1)
         return torch.bmm(choice.unsqueeze(1).to(outputs.dtype), outputs).squeeze(1)

@@ -195,9 +195,6 @@ class RuleSet(nn.Module, ABC):
         """Which rules may fire, (N,), or None when all may."""
         return self.enabled if self._disabled else None
 
-    def any_allowed(self) -> bool:
-        return len(self._disabled) < len(self)
-
     def make_applicable(self, key_dim: int) -> None:
         """Give every rule its block of W^{R_a} (Algorithm 2, step 2), unless it has one."""
         if self.applicability is not None and self.applicability.shape[-1] == key_dim:
