@@ -70,9 +70,9 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
     if layer.without_context:
         return False
     of_select, of_bind = select._modules.get, bind._modules.get
-    projections = of_select("query"), of_select("key"), of_bind("query"), of_bind("key")
+    projections = [of_select("query"), of_select("key"), of_bind("query"), of_bind("key")]
     if algorithm is ParallelNPS:
-        projections += (modules.get("slot_key"),)
+        projections.append(modules.get("slot_key"))
     for projection in projections:
         if type(projection) is not Projection or projection._modules.get("hidden") is not None:
             return False  # not one matrix
