@@ -11,6 +11,7 @@ from typing import Any
 from docutils import nodes
 from latex2mathml.converter import convert
 
+from nps import RuleConfig
 from nps.version import __version__
 
 project = "Neural Production Systems"
@@ -80,6 +81,15 @@ def no_types_in_text(
             lines[n + 1] = f"{text[:indent]}: {text[indent:]}"
 
 
+def values_of_settings(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: Any
+) -> tuple[str | None, Any]:
+    """Show the value of a default that is written `RuleConfig.stages`."""
+    value = lambda found: repr(getattr(RuleConfig, found[1]))  # noqa: E731
+    return signature and re.sub(r"RuleConfig\.(\w+)", value, signature), returns
+
+
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-signature", values_of_settings)
     app.connect("autodoc-process-docstring", no_types_in_text, priority=400)  # before napoleon
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))

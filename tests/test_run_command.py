@@ -43,3 +43,21 @@ def test_a_preset_without_a_short_version_says_how_long_it_is(untrained):
     assert "this is the quick version" in err
     assert "no quick version" not in err
     assert "training 2 presets, 2 seeds each" in err
+
+
+@pytest.mark.parametrize("out", ["", " "])
+def test_an_empty_out_is_refused(untrained, out):
+    _, err = call("run", "arithmetic", "--quick", "--out", out, code=2)
+    assert "--out: got an empty path, expected a folder" in err
+    assert not list(untrained.iterdir())
+
+
+def test_out_is_where_the_report_goes(untrained):
+    out, _ = call("run", "arithmetic", "--quick", "--out", "mine")
+    assert "mine/report.html\n" in out
+
+
+def test_help_says_when_seeds_are_a_stack():
+    out, _ = call("run", "arithmetic", "--help")
+    words = " ".join(out.replace("│", " ").split())
+    assert "at once where they can be stacked, otherwise one after the other" in words

@@ -135,6 +135,14 @@ def test_mistakes_are_reported_before_anything_starts(tmp_path, args, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("out", ["", " "])
+def test_an_empty_out_is_refused(tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    _, err = call("sweep", "arithmetic", "--epochs=1", "--out", out, code=2)
+    assert "--out: got an empty path, expected a folder" in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_another_config_in_the_folder_is_refused(tmp_path, trained):
     sweep(tmp_path, "--grid", "rules=2", *SHORT)
     before = (tmp_path / "sweep.json").read_bytes()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from nps import ConvRules, ParallelNPS, SequentialNPS
 from nps.rules import MLPRules
 
 
@@ -61,3 +62,31 @@ def test_all_rows_alike(rule):
 def test_training_and_evaluation_give_the_same(hidden_layers):
     rules, given = make(50, 4, hidden_layers=hidden_layers)
     torch.testing.assert_close(rules(*given), rules.eval()(*given))
+
+
+class TwiceMLP(MLPRules):
+    def outputs(self, primary, context):
+        return 2 * super().outputs(primary, context)
+
+
+class TwiceConv(ConvRules):
+    def outputs(self, primary, context):
+        return 2 * super().outputs(primary, context)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize(
+    ("stock", "own", "slot"), [(MLPRules, TwiceMLP, (3,)), (ConvRules, TwiceConv, (3, 4, 4))]
+)
+@pytest.mark.parametrize("kind", [SequentialNPS, ParallelNPS])
+def test_overridden_outputs_are_used(kind, stock, own, slot, training):
+    """One stage of a layer: the same choices, and twice the update."""
+    torch.manual_seed(0)
+    layer = kind(3, 4, rules=stock(4, 3, hidden_dim=5)).train(training)
+    twice = kind(3, 4, rules=own(4, 3, hidden_dim=5)).train(training)
+    twice.load_state_dict(layer.state_dict())
+    slots = torch.randn(9, 5, *slot)
+    noise = torch.rand(layer.noise_shape(9, slots=5)) if training else None
+    update = layer(slots, noise=noise) - slots
+    assert update.abs().max() > 0
+    torch.testing.assert_close(twice(slots, noise=noise) - slots, 2 * update, rtol=1e-4, atol=1e-5)

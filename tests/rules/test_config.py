@@ -1,12 +1,15 @@
 """The settings of a rule layer: validated, passed on whole, and given back by the layer."""
 
 import dataclasses
+import inspect
 import json
+import typing
 
 import pytest
 import torch
 
 from nps import ParallelNPS, RuleConfig, SequentialNPS
+from nps.rules.layer import LayerOptions, RuleLayer
 
 BOTH = pytest.mark.parametrize("kind", [SequentialNPS, ParallelNPS])
 OTHER = RuleConfig(
@@ -57,6 +60,29 @@ def test_sizes_and_rules_beside_the_config(kind):
     assert layer(torch.randn(2, 5, 6), selection=torch.randn(2, 5, 3)).shape == (2, 5, 6)
     again = kind.from_config(RuleConfig(4), 6, rules=layer.rules)
     assert again.rules is layer.rules
+
+
+def test_the_constructor_has_the_defaults_and_types_of_the_config():
+    parameters = inspect.signature(SequentialNPS).parameters
+    sizes = {"slot_dim", "num_rules", "selection_dim", "rules"}
+    for field in dataclasses.fields(RuleConfig):
+        if field.name not in {"num_rules", "null_handicap"}:
+            parameter = parameters[field.name]
+            assert (parameter.default, parameter.annotation) == (field.default, field.type)
+            sizes.add(field.name)
+    assert set(parameters) == sizes
+
+
+def test_editors_read_the_keywords_of_both_layers():
+    """`LayerOptions` stands for the keyword arguments of `RuleLayer` in signatures."""
+    keywords = inspect.get_annotations(RuleLayer.__init__, eval_str=True)
+    assert typing.get_type_hints(LayerOptions) == {
+        name: keywords[name]
+        for name, parameter in inspect.signature(RuleLayer).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    options = inspect.get_annotations(ParallelNPS.__init__, eval_str=True)["options"]
+    assert options == typing.Unpack[LayerOptions]
 
 
 def test_a_config_survives_json():

@@ -1,4 +1,4 @@
-"""Adam and AdamW against torch's, as operations and as a kernel."""
+"""Adam and AdamW of a stack against torch's (kernels/test_adam.py: the kernel, its twin)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import nn
 from nps import kernels
 from nps.training.optimiser import Adam
 from nps.training.stack import Stack
-from tests.interpreter import interpreted
 
 STEPS = 5
 DECAYS = pytest.mark.parametrize("decay", [0.0, 0.3])
@@ -61,10 +60,3 @@ def test_operations_are_torchs_adam(decay):
 @pytest.mark.parametrize("kernel", [False, True])
 def test_on_a_gpu(kernel, decay):
     compare("cuda", kernel=kernel, decay=decay)
-
-
-@DECAYS
-def test_the_kernel_in_the_interpreter(decay):
-    """Triton's own interpreter runs the kernel on a CPU, in a process that begins with it."""
-    pytest.importorskip("triton")
-    interpreted(f"from {__name__} import compare; compare('cpu', kernel=True, decay={decay})")

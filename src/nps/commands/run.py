@@ -15,10 +15,12 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
+    OutFolder,
     Precision,
     about,
     field,
     find_device,
+    out_folder,
     own_data,
     positional,
     require,
@@ -29,11 +31,12 @@ from nps.flags import parse
 
 @dataclass(frozen=True)
 class RunArgs:
-    out: Path | None = None
+    out: OutFolder = None
     """Folder for runs and report (default: runs/EXPERIMENT or runs/EXPERIMENT-quick; below it the
     values of the experiment's own flags)."""
     seeds: int = 1
-    """Models per preset, with seeds 0, 1, …; they train together as one stack."""
+    """Models per preset, with seeds 0, 1, …; at once where they can be stacked, otherwise one after
+    the other."""
     workers: int = 0
     """Presets to train in parallel (default: one per core, or per GPU)."""
     quick: bool = False
@@ -84,7 +87,7 @@ def run(args: Sequence[str]) -> None:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, experiment.presets)}")
     given = {flag: getattr(options, flag) for flag in experiment.flags}
     folder = Path("runs", f"{name}-quick" if options.quick else name, *map(str, given.values()))
-    out = options.out or folder
+    out = out_folder(options.out, default=folder)
     given |= own_data(experiment, options.data)
     find_device(options.device)
     waves, folders = _plan(experiment, chosen, options, out, given)

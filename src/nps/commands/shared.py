@@ -26,6 +26,9 @@ DataFolder = Annotated[
 ]
 """A flag of every command that may read data; handled by `own_data`."""
 
+OutFolder = Annotated[str | None, tyro.conf.arg(metavar="PATH")]
+"""A folder to write to, handled by `out_folder`. Not a Path: Path("") is the current folder."""
+
 OtherTestSet = Annotated[
     str | None,
     tyro.conf.arg(help="Test set to use: a blocks mode, or a path to recorded episodes."),
@@ -99,6 +102,14 @@ def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
         use_data(path)
         return {}
     return {} if path is None else {experiment.data_field: str(path.expanduser().absolute())}
+
+
+def out_folder(path: str | None, *, default: Path) -> Path:
+    """The folder that --out names, or the default if the flag is not given."""
+    if path is None:
+        return default
+    require(path.strip() != "", "--out: got an empty path, expected a folder")
+    return Path(path)
 
 
 def require_exists(path: Path | None) -> None:

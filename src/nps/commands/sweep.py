@@ -14,8 +14,10 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
+    OutFolder,
     about,
     find_device,
+    out_folder,
     own_data,
     positional,
     require,
@@ -33,7 +35,7 @@ class SweepArgs:
     """Config fields and their values; every combination is one point of the grid."""
     seeds: int = 1
     """Runs per point, with seeds 0, 1, …"""
-    out: Path | None = None
+    out: OutFolder = None
     """Folder for runs and table (default: runs/sweep-PRESET); with ray, shared by all nodes."""
     workers: int = 0
     """Runs in parallel (default: one per core; with ray, as many as the cluster has room for)."""
@@ -76,7 +78,7 @@ def sweep(args: Sequence[str]) -> None:
     if options.on == "local":
         find_device(options.device)
     grid = parse_grid(experiment.config, [text for texts in options.grid for text in texts])
-    out = options.out or Path("runs") / f"sweep-{name}"
+    out = out_folder(options.out, default=Path("runs", f"sweep-{name}"))
     plan = Sweep(experiment, name, options.config, grid, options.seeds, out)
     execution = Execution(options.on, options.workers, options.retries, options.device)
     outcome = run_sweep(plan, execution, say)

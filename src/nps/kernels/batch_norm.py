@@ -3,7 +3,8 @@
     z = (x - mean) / sqrt(variance + ε) · weight + bias;   y = z where z > 0, slope · z elsewhere
 
 with the statistics of each channel over its batch, or given ones. All of it is plain torch, in two
-forms: F.batch_norm, and basic operations on CUDA, where vmap does not support F.batch_norm.
+forms: F.batch_norm, and basic operations on CUDA, where vmap does not support F.batch_norm. It is
+here because the plain twin of `readout` needs it, and kernels import no networks.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ class MLPRules(RuleSet):
         update = fast.only_fired(self, primary, context, choice)
         if update is not None:
             return update
-        if self.training and self.hidden_layers == 1:
+        stock = type(self).outputs is MLPRules.outputs  # a subclass's own outputs are used
+        if self.training and self.hidden_layers == 1 and stock:
             return self._chosen(primary, context, choice)
         outputs = self.outputs(primary, context).transpose(0, 1)
         return torch.bmm(choice.unsqueeze(1).to(outputs.dtype), outputs).squeeze(1)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, overload
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,25 @@ class Bound(NamedTuple):
     scores: Float[Tensor, "*batch #M M"]
 
 
+class LayerOptions(TypedDict, total=False):
+    """Keyword arguments of every rule layer, for the signatures of subclasses."""
+
+    stages: int
+    rule_dim: int
+    key_dim: int
+    hidden_dim: int
+    hidden_layers: int
+    temperature: float
+    selection_dim: int | None
+    dropout: float
+    context_dropout: float
+    query: Query
+    context_query: Query | None
+    self_context: bool
+    context_gradient: ContextGradient
+    rules: RuleSet | None
+
+
 class RuleLayer(nn.Module, ABC):
     """Base of `SequentialNPS` and `ParallelNPS`, whose docstrings explain the arguments."""
 
@@ -67,19 +86,19 @@ class RuleLayer(nn.Module, ABC):
         slot_dim: int,
         num_rules: int,
         *,
-        stages: int = 1,
-        rule_dim: int = 64,
-        key_dim: int = 32,
-        hidden_dim: int = 128,
-        hidden_layers: int = 1,
-        temperature: float = 1.0,
+        stages: int = RuleConfig.stages,
+        rule_dim: int = RuleConfig.rule_dim,
+        key_dim: int = RuleConfig.key_dim,
+        hidden_dim: int = RuleConfig.hidden_dim,
+        hidden_layers: int = RuleConfig.hidden_layers,
+        temperature: float = RuleConfig.temperature,
         selection_dim: int | None = None,
-        dropout: float = 0.0,
-        context_dropout: float = 0.0,
-        query: Query = "linear",
-        context_query: Query | None = None,
-        self_context: bool = True,
-        context_gradient: ContextGradient = "slot",
+        dropout: float = RuleConfig.dropout,
+        context_dropout: float = RuleConfig.context_dropout,
+        query: Query = RuleConfig.query,
+        context_query: Query | None = RuleConfig.context_query,
+        self_context: bool = RuleConfig.self_context,
+        context_gradient: ContextGradient = RuleConfig.context_gradient,
         rules: RuleSet | None = None,
     ) -> None:
         super().__init__()

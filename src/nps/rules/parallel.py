@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,8 @@ from nps.rules.allowed import Allowed
 from nps.rules.bind import bind_contexts
 from nps.rules.check import require_number
 from nps.rules.choice import drop_scores
-from nps.rules.config import MAX_HANDICAP, Query
-from nps.rules.layer import Bound, RuleLayer, Selected
+from nps.rules.config import MAX_HANDICAP, Query, RuleConfig
+from nps.rules.layer import Bound, LayerOptions, RuleLayer, Selected
 from nps.rules.noise import StageNoise
 from nps.rules.projection import Projection, match
 from nps.rules.select import select_primaries, select_rules
@@ -52,7 +52,10 @@ class ParallelNPS(RuleLayer):
     bid of the others. Its share stays in the bid (`rules.retired`), and rules added later begin
     with no share: surgery on one rule leaves the set P alone.
 
-    Args: as for `SequentialNPS`. `query="mlp"` holds for the choice of primary slots as well.
+    It takes the arguments of `SequentialNPS`, where `query="mlp"` holds for the choice of primary
+    slots as well, and one more:
+
+    Args:
         null_handicap: subtracted from the null rule's bids (paper: 0). Where a rule's first,
             random changes do harm, the null rule wins most slots before the rules have learned
             what to do with them, and a slot that no rule changes teaches them nothing.
@@ -63,7 +66,12 @@ class ParallelNPS(RuleLayer):
     unused = frozenset()
 
     def __init__(
-        self, slot_dim: int, num_rules: int, *, null_handicap: float = 0.0, **options: Any
+        self,
+        slot_dim: int,
+        num_rules: int,
+        *,
+        null_handicap: float = RuleConfig.null_handicap,
+        **options: Unpack[LayerOptions],
     ) -> None:
         require_number("null_handicap", null_handicap, 0.0, MAX_HANDICAP, open_top=False)
         super().__init__(slot_dim, num_rules, **options)

@@ -11,12 +11,14 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from nps import ConvRules, ParallelNPS, SequentialNPS
 from nps.kernels import rules as accelerated
 from nps.kernels.rules import action, by_rule
 from nps.kernels.rules.inputs import Stage
+from nps.rules.projection import Projection
 from tests.interpreter import interpreted
 from tests.rules import reference
 
@@ -230,6 +232,100 @@ def test_watched_modules_are_called(kind, stages):
         handle.remove()
     assert len(seen) == 3
     assert not stages
+
+
+PROJECTIONS = [
+    *itertools.product([SequentialNPS, ParallelNPS], ["select.query", "select.key"]),
+    *itertools.product([SequentialNPS, ParallelNPS], ["bind.query", "bind.key"]),
+    (ParallelNPS, "slot_key"),
+]
+
+
+class Scaled(Projection):
+    """A user's own projection: the stock one, times -3."""
+
+    def forward(self, features):
+        return -3 * super().forward(features)
+
+
+def mlp_projection(old):
+    new = Projection(old.out.in_features, old.out.out_features, "mlp").to(old.out.weight)
+    new.out.weight.data.mul_(20)
+    return new
+
+
+def scaled_projection(old):
+    new = Scaled(old.out.in_features, old.out.out_features).to(old.out.weight)
+    new.load_state_dict(old.state_dict())
+    return new
+
+
+def with_hidden_layer(old):
+    old.hidden = mlp_projection(old).hidden
+    old.out = nn.Linear(old.hidden.out_features, old.out.out_features, False).to(old.out.weight)
+    return old
+
+
+def with_hook(old):
+    old.register_forward_hook(lambda _module, _args, result: -3 * result)
+    return old
+
+
+def with_pre_hook(old):
+    old.register_forward_pre_hook(lambda _module, args: -3 * args[0])
+    return old
+
+
+def with_own_forward(old):
+    stock = old.forward
+    old.forward = lambda features: -3 * stock(features)
+    return old
+
+
+CHANGES = [
+    scaled_projection,
+    mlp_projection,
+    with_hidden_layer,
+    with_hook,
+    with_pre_hook,
+    with_own_forward,
+]
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize(("kind", "name"), PROJECTIONS)
+def test_a_changed_projection_is_used(kind, name, change, training, stages, monkeypatch):
+    """As by the plain loops, which here call the projections instead of reading their weights."""
+    layer = make(kind).train(training)
+    owner = layer.get_submodule(name.rpartition(".")[0])
+    attribute = name.rpartition(".")[2]
+    setattr(owner, attribute, change(getattr(owner, attribute)))
+    monkeypatch.setattr(reference, "project", lambda module, x: module(x))
+    slots = torch.randn(8, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(8, slots=5)) if training else None
+    with torch.no_grad():
+        new, trace = layer(slots, noise=noise, return_trace=True)
+        expected = LOOPS[kind](layer, slots, noise=noise)
+    assert torch.equal(trace.rule, expected.rule)
+    assert torch.equal(trace.context, expected.context)
+    torch.testing.assert_close(new, expected.slots, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(trace.rule_scores, expected.rule_scores)
+    torch.testing.assert_close(trace.context_scores, expected.context_scores)
+    assert not stages
+
+
+@BOTH
+def test_a_parametrized_projection_stays_accelerated(kind, stages):
+    layer = make(kind)
+    for projection in (layer.select.query, layer.bind.key):
+        nn.utils.parametrizations.weight_norm(projection.out)
+        projection.out.parametrizations.weight.original0.data.mul_(1.5)
+    slots = torch.randn(50, 5, 6, dtype=torch.float64)
+    noise = torch.rand(layer.noise_shape(50, slots=5))
+    ours = step(layer, slots, noise, True)
+    assert len(stages) == 1
+    assert_same(ours, step(layer, slots, noise, False))
 
 
 def doubled(layer, slots, *rest):

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nps.kernels.rules import cpu, gpu
 from nps.kernels.rules.dispatch import only_fired
@@ -24,6 +24,7 @@ from nps.rules.allowed import Allowed
 from nps.rules.bind import Bind
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
+from nps.rules.projection import Projection
 from nps.rules.select import Select
 from nps.rules.sequential import SequentialNPS
 from nps.rules.trace import Trace
@@ -55,7 +56,8 @@ def _algorithm(kind: type[RuleLayer]) -> type[RuleLayer] | None:
 
 def supported(layer: RuleLayer, slots: Tensor) -> bool:
     """True if the accelerated stages serve this layer and these slots."""
-    if _algorithm(type(layer)) is None or not STEPS.isdisjoint(layer.__dict__):
+    algorithm = _algorithm(type(layer))
+    if algorithm is None or not STEPS.isdisjoint(layer.__dict__):
         return False
     modules: dict[str, Any] = layer._modules  # the attributes of modules are slow to look up
     config = layer.config
@@ -67,11 +69,18 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
         return False
     if layer.without_context:
         return False
-    if config.query != "linear" or config.context_query not in (None, "linear"):
-        return False
-    for module in (rules, select, *select._modules.values(), bind, *bind._modules.values()):
-        if module._forward_hooks or module._forward_pre_hooks:
-            return False  # someone watches modules that the accelerated form does not call
+    of_select, of_bind = select._modules.get, bind._modules.get
+    projections = [of_select("query"), of_select("key"), of_bind("query"), of_bind("key")]
+    if algorithm is ParallelNPS:
+        projections.append(modules.get("slot_key"))
+    for projection in projections:
+        if type(projection) is not Projection or projection._modules.get("hidden") is not None:
+            return False  # not one matrix
+        if not isinstance(projection._modules.get("out"), nn.Linear):
+            return False
+    for module in (rules, select, bind, *projections):
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+            return False  # someone watches or replaces a call that the accelerated form omits
     embedding, dtype = rules._parameters["embedding"], slots.dtype
     if dtype not in (torch.float32, torch.float64) or slots.numel() == 0:
         return False
