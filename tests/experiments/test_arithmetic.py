@@ -18,6 +18,7 @@ from nps.training.loop import Settings, train
 from nps.training.run import Run
 from nps.training.task import Batch
 from nps.worlds.arithmetic import OPERATIONS
+from tests.experiments.drawing import RARELY, assert_draws
 from tests.experiments.stacks import assert_stack_equals_single
 
 CPU = torch.device("cpu")
@@ -149,3 +150,8 @@ def test_presets_are_found_by_name():
     experiment, preset = find_preset("arithmetic-sharp")
     assert experiment is EXPERIMENTS["arithmetic"]
     assert preset.config.reading == "other"
+
+
+def test_the_picture_while_training_shows_the_usage_table(tmp_path, monkeypatch):
+    task = task_of(batch_size=64, **RARELY)
+    assert_draws(tmp_path, task, "usage", monkeypatch)

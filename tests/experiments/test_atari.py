@@ -23,6 +23,7 @@ from nps.training.task import Batch
 from nps.worlds import atari, atari_file, atari_play
 from nps.worlds.atari_games import GAMES, Settings
 from nps.worlds.atari_play import Played
+from tests.experiments.drawing import RARELY, assert_draws
 from tests.experiments.stacks import assert_stack_equals_single
 from tests.test_cli import call
 
@@ -353,3 +354,12 @@ def test_eval_needs_the_file(tmp_path, files):
     assert "nps data atari" in call("eval", folder, code=2)[1]
     assert "h1 " in call("eval", folder, f"--data={tmp_path}")[0]
     del os.environ["NPS_DATA"]
+
+
+def test_the_picture_while_training_shows_the_newest_frame(tmp_path, monkeypatch):
+    task = task_of(**RARELY)
+    with torch.no_grad():
+        picture = task.draw(task.make_model(0).eval())["rollouts"]
+    (given,) = task.sets["validation"].images(torch.tensor([0]), torch.tensor([0]))
+    assert (picture[2:52, 2:52] == given[..., :3].numpy()).all()
+    assert_draws(tmp_path, task, "rollouts", monkeypatch)

@@ -26,6 +26,7 @@ from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.task import Batch
 from nps.worlds.blocks import MODES, State, render, step
+from tests.experiments.drawing import RARELY, assert_draws
 from tests.experiments.stacks import assert_stack_equals_single
 
 CPU = torch.device("cpu")
@@ -355,3 +356,9 @@ def test_inspect_says_among_how_many_it_ranks(monkeypatch):
     assert every.rows[0] == ["H@1", *(f"{100 * tested[f'h1_{s}']:.1f}" for s in task.horizons)]
     monkeypatch.setattr("nps.experiments.blocks.inspect.RANKED", 4)
     assert ranking(task, model).caption.startswith("First 4 of 12 test episodes")
+
+
+@pytest.mark.parametrize("statistics", ["running", "settled"])
+def test_the_picture_while_training_shows_rollouts(tmp_path, monkeypatch, statistics):
+    task = task_of(statistics=statistics, **RARELY)
+    assert_draws(tmp_path, task, "rollouts", monkeypatch)

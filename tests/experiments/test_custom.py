@@ -18,6 +18,7 @@ from nps.training.run import Run, identity
 from nps.training.signals import Interrupted
 from nps.training.task import Batch
 from nps.worlds.custom import load_episodes
+from tests.experiments.drawing import RARELY, assert_draws
 from tests.experiments.stacks import assert_stack_equals_single
 from tests.test_cli import call
 
@@ -389,3 +390,12 @@ def test_a_table_of_both_models(tmp_path, file, monkeypatch):
     assert "how often the slot changes most" in " ".join(
         call("inspect", "runs/world-model-gnn/seed-0")[0].split()
     )
+
+
+@pytest.mark.parametrize("kind", ["bytes", "floats", "vectors"])
+def test_the_picture_while_training_shows_rollouts(tmp_path, file, monkeypatch, kind):
+    arrays = arrays_of(continuous=kind == "vectors")
+    if kind == "floats":
+        arrays["obs"] = (arrays["obs"] / 255).astype(np.float32)
+    np.savez(file, **arrays)
+    assert_draws(tmp_path, task_of(file, **RARELY), "rollouts", monkeypatch)

@@ -18,12 +18,14 @@ from nps.experiments.mnist import PRESETS
 from nps.experiments.mnist import task as mnist_task
 from nps.experiments.mnist.config import Config
 from nps.experiments.mnist.task import MnistTask, split
+from nps.inspect.grids import BORDER
 from nps.models.digits import DigitTransformation
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.run import Run
 from nps.training.task import Batch
 from nps.worlds.transformations import OPERATIONS, paste, transform
+from tests.experiments.drawing import RARELY, assert_draws
 from tests.test_cli import call
 from tests.training.tools import files, go
 
@@ -353,3 +355,37 @@ def test_configs_that_cannot_be(changes, message):
 def test_a_validation_set_that_leaves_nothing_to_train_with():
     with pytest.raises(UserError, match="got 1500, expected fewer than the 1500 training digits"):
         task_of(validation_examples=1500)
+
+
+# -- pictures while training ------------------------------------------------------------------
+
+
+def test_the_picture_while_training_shows_digits(tmp_path, monkeypatch):
+    assert_draws(tmp_path, task_of(**RARELY), "digits", monkeypatch)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_the_picture_has_target_above_output_of_every_operation(flip):
+    """By the pixels of each cell, one digit and operation at a time."""
+    task = task_of(flip=flip)
+    model = task.make_model(0).eval()
+    operations = len(task.operations)
+    with torch.no_grad():
+        picture = torch.from_numpy(task.draw(model)["digits"])
+    size = 64 + 2 * BORDER
+    assert picture.shape == (7 * size, (1 + operations) * size, 3)
+    cells = picture[..., 0].unfold(0, size, size).unfold(1, size, size)
+    cells = cells[..., BORDER:-BORDER, BORDER:-BORDER] / 255
+    for digit in range(3):
+        image = paste(task.digits["validation"][digit : digit + 1])
+        torch.testing.assert_close(cells[1 + 2 * digit, 0], image[0], atol=0.002, rtol=0)
+        assert (cells[2 + 2 * digit, 0] == 1).all()
+        for o in range(operations):
+            operation = torch.tensor([o])
+            target = transform(image, operation, task.matrices)[0]
+            output = model(image, operation).sigmoid()[0].detach()
+            above, below = cells[1 + 2 * digit : 3 + 2 * digit, 1 + o]
+            torch.testing.assert_close(above, target, atol=0.003, rtol=0)
+            torch.testing.assert_close(below, output, atol=0.003, rtol=0)
+    top = cells[0].flatten(1)  # the letter F: no two operations look alike
+    assert (top[:, None] != top).any(-1).sum() == (1 + operations) * operations

@@ -11,7 +11,10 @@ from nps.experiments.atari import report as atari_report
 from nps.experiments.blocks import report as blocks_report
 from nps.experiments.world_models import inspect
 from nps.experiments.world_models.episodes import numbered, transitions
+from nps.experiments.world_models.pictures import SPACE, rollout_picture
 from nps.experiments.world_models.task import settle
+from nps.inspect.grids import BORDER, RED
+from nps.inspect.rollouts import PredictedImages
 from nps.models.contrastive import Moments, negative_moments
 from nps.models.world_model import ContinuousActions
 from nps.perception.extractors import Norm
@@ -123,3 +126,25 @@ def test_settled_statistics_are_those_of_the_images():
     settled = model.encode(images)
     torch.testing.assert_close(settled.mean((0, 1, 2)), torch.zeros(3), atol=1e-5, rtol=0)
     assert lagging.mean() < -10
+
+
+def test_wrong_predictions_are_framed_in_red():
+    """True images above predicted ones; the first is given, and nothing stands below it."""
+    true = torch.randint(250, (2, 4, 5, 6, 3), dtype=torch.uint8)
+    right = torch.tensor([[True, False, True], [False, True, True]])
+    picture = rollout_picture(PredictedImages(true, true[:, 1:].flip(1), right))
+    height, width = 5 + 2 * BORDER, 6 + 2 * BORDER
+    assert picture.shape == (2 * (2 * height + SPACE), 4 * width, 3)
+    for e in range(2):
+        for t in range(4):
+            top, left = e * (2 * height + SPACE), t * width
+            above = picture[top : top + height, left : left + width]
+            below = picture[top + height : top + 2 * height, left : left + width]
+            inside = (slice(BORDER, -BORDER), slice(BORDER, -BORDER))
+            assert (above[inside] == true[e, t].numpy()).all()
+            assert tuple(above[0, 0]) == (255, 255, 255)
+            if t == 0:
+                assert (below == 255).all()
+            else:
+                assert (below[inside] == true[e, 4 - t].numpy()).all()
+                assert tuple(below[0, 0]) == ((255, 255, 255) if right[e, t - 1] else RED)

@@ -76,7 +76,7 @@ def test_a_killed_training_resumes_exactly(tmp_path, whole, source):
 def test_it_learns_and_draws(tmp_path):
     image = pytest.importorskip("PIL.Image")
     task = VideoTask("made")
-    go(tmp_path, task)
+    go(tmp_path, task, draw_every=2)
     rows = Run(tmp_path).metrics()
     assert [row["epoch"] for row in rows if "validation" in row] == [2, 4]
     assert rows[-1]["error"] < 0.8 * rows[0]["error"]
@@ -209,7 +209,7 @@ def test_tensorboard_has_validation_numbers_and_pictures(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    go(tmp_path, VideoTask("made"), tensorboard=True)
+    go(tmp_path, VideoTask("made"), tensorboard=True, draw_every=2)
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
     assert set(board.Tags()["scalars"]) == {

@@ -107,7 +107,7 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
         (
             "draw_every",
             int | None,
-            field("Epochs between pictures (default: at every validation).", None),
+            field("Epochs between pictures in figures/ (default: only at the end).", None),
         ),
         ("data", DataFolder, dataclasses.field(default=None)),
         (

@@ -86,7 +86,7 @@ class Settings:
     seeds_at_once: int | None = None
     """Most seeds in a stack; by default as many as fit in memory."""
     draw_every: int | None = None
-    """Epochs between pictures; by default they are drawn with every validation."""
+    """Epochs between pictures; by default they are drawn at the end of the training only."""
 
 
 C = TypeVar("C", bound=TrainConfig)

@@ -159,9 +159,9 @@ class TrainingSession:
 
     def _evaluate(self, epoch: int) -> dict[int, dict[str, Any]]:
         """Validate and draw if it is time to, with the averaged weights if there are any."""
-        last, every = epoch == self.config.epochs, self.config.validate_every
-        validates = last or epoch % every == 0
-        draws = last or epoch % (self.settings.draw_every or every) == 0
+        last, draw_every = epoch == self.config.epochs, self.settings.draw_every
+        validates = last or epoch % self.config.validate_every == 0
+        draws = last or (draw_every is not None and epoch % draw_every == 0)
         if not validates and not draws:
             return {}
         stack = self.state.stack
@@ -191,10 +191,11 @@ class TrainingSession:
         return metrics
 
     def _draw(self, epoch: int) -> None:
-        """Write the task's pictures to figures/, a file for each picture and epoch."""
-        if type(self.task).draw is Task.draw:
-            return
-        for s in self._healthy():
+        """Write the pictures of one seed to figures/, a file for each picture and epoch.
+
+        Of a stack only the first healthy seed is drawn: fifty sets of pictures help nobody.
+        """
+        for s in self._healthy()[:1]:
             rng.seed_global(self.device, self.seeds[s], "draw", self.step)
             for name, picture in self.task.draw(self.state.stack.model_of(s)).items():
                 self.logs[s].write_picture(name, picture, epoch, self.step)

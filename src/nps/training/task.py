@@ -112,7 +112,8 @@ class Task(ABC):
     def draw(self, model: Any) -> Mapping[str, Any]:
         """Pictures to look at while training, by name: uint8 arrays (H, W, 3) or (H, W), or PNG.
 
-        Called with every validation, with the model in evaluation mode; never under `vmap`.
+        Called at the end of a training, and every `draw_every` epochs if that is set, with one
+        model in evaluation mode; never under `vmap`. Must leave the model as it is.
         """
         return {}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from nps.experiments.arithmetic.config import Config
 from nps.experiments.balance import use_entropy
+from nps.inspect.grids import usage_picture
 from nps.inspect.symbolic import read_rule
 from nps.interactions import Routing
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
@@ -19,6 +20,10 @@ from nps.training import rng
 from nps.training.data import Made
 from nps.training.task import Batch, Task
 from nps.worlds.arithmetic import OPERATIONS, POINTS, Demonstrations, demonstrate
+
+if TYPE_CHECKING:
+    from jaxtyping import UInt8
+    from numpy import ndarray
 
 
 class ArithmeticTask(Task):
@@ -86,6 +91,10 @@ class ArithmeticTask(Task):
             "context_accuracy": (measured["context"] == data.context).float().mean().item(),
             "table": table.tolist(),
         }
+
+    def draw(self, model: CoordinateArithmetic) -> dict[str, UInt8[ndarray, "height width 3"]]:
+        """How often each rule serves each operation."""
+        return {"usage": usage_picture(self.evaluate(model, "validation")["table"])}
 
     def test(self, model: CoordinateArithmetic) -> dict[str, Any]:
         return {**super().test(model), "rules": self.read_rules(model)}

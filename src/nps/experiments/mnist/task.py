@@ -15,7 +15,7 @@ from nps.errors import UserError
 from nps.experiments.balance import use_entropy
 from nps.experiments.mnist.compose import composition
 from nps.experiments.mnist.config import BUILD, Config
-from nps.experiments.mnist.pictures import pictures
+from nps.experiments.mnist.pictures import digits_picture, pictures
 from nps.experiments.mnist.surgery import deletion, fifth
 from nps.experiments.start import best_of
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
@@ -29,6 +29,7 @@ from nps.worlds.transformations import EVERY_OPERATION, OPERATIONS, matrices, pa
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, UInt8
+    from numpy import ndarray
 
 SLOTS = 2
 DIGITS_AT_ONCE = 100
@@ -149,6 +150,11 @@ class MnistTask(Task):
             "changed_image": (measured["changed"] == IMAGE).float().mean().item(),
             "table": table.tolist(),
         }
+
+    def draw(self, model: DigitTransformation) -> dict[str, UInt8[ndarray, "height width 3"]]:
+        """A few validation digits under every operation."""
+        digits, operations = self.digits["validation"], len(self.operations)
+        return {"digits": digits_picture(model, digits, self.matrices, operations)}
 
     @torch.no_grad()
     def test(self, model: DigitTransformation) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from nps.experiments.world_models.episodes import Episodes, steps, transitions
+from nps.experiments.world_models.episodes import Episodes, steps
+from nps.experiments.world_models.pictures import first_images, image_pool
 from nps.inspect import figures
 from nps.inspect.report import Figure, Part, Table
 from nps.inspect.rollouts import gallery, predict_images
@@ -139,14 +140,9 @@ def rollout_figure(task: Any, model: WorldModel) -> list[Part]:
     """Roll-outs of the first test episodes from their first image; empty without matplotlib."""
     if not figures.available():
         return []
-    train, test = task.sets["train"], task.sets["test"]
+    test = task.sets["test"]
     shown = min(SHOWN_EPISODES, len(test.lengths))
-    times = torch.arange(steps(test) + 1, device=test.action.device)
-    episode = torch.arange(shown, device=times.device).repeat_interleave(len(times))
-    images = test.images(episode, times.repeat(shown)).unflatten(0, (shown, -1))
-    starts = transitions(train)
-    some = slice(None, None, -(-len(starts.time) // POOL))
-    pool = train.images(starts.episode[some], starts.time[some])
+    images, pool = first_images(test, shown, steps(test)), image_pool(task.sets["train"], POOL)
     found = predict_images(model, images, test.action[:shown], pool)
     caption = (
         f"The true images of the first {shown} test episodes, and below them the predictions from "

@@ -16,6 +16,8 @@ from torch import Tensor
 from nps.experiments.world_models.config import HORIZONS, WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
 from nps.experiments.world_models.model import make_dynamics, make_model
+from nps.experiments.world_models.pictures import first_images, image_pool, rollout_picture
+from nps.inspect.rollouts import predict_images
 from nps.metrics.ranking import hits_and_mrr, ranks, report
 from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, negative_moments, negatives
 from nps.models.transitions import RuleTransition
@@ -26,10 +28,15 @@ from nps.training.data import Made
 from nps.training.task import Batch, Task
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, Shaped
+    from jaxtyping import Float, Int, Shaped, UInt8
+    from numpy import ndarray
 
 IMAGES_AT_ONCE = 1_000
 """In validation and test, which have no gradient but many images."""
+DRAWN_EPISODES, DRAWN_STEPS = 3, 10
+"""How much of the validation set is drawn while training."""
+DRAWN_FROM = 100
+"""Training images from which the picture of a prediction is chosen then."""
 
 WITHOUT_CONTEXT, WITH_CONTEXT = "without context", "with context"
 """The phases of training."""
@@ -178,6 +185,18 @@ class WorldModelTask(Task, Generic[C, E]):
                 hits = hits_and_mrr(ranks(measured[predicted], true).lenient).hits
                 metrics[f"{baseline}h1_{step}"] = hits
         return metrics
+
+    @torch.no_grad()
+    def draw(self, model: WorldModel) -> dict[str, UInt8[ndarray, "height width 3"]]:
+        """Roll-outs of the first validation episodes; of stacked frames, the newest."""
+        train, data = self.sets["train"], self.sets["validation"]
+        if self.config.statistics == "settled":
+            model = copy.deepcopy(model)  # settling must not change the model that is trained
+            settle(model, train.images(*self._settling))
+        action = data.action[:DRAWN_EPISODES, :DRAWN_STEPS]
+        images = first_images(data, *action.shape[:2])
+        found = predict_images(model, images, action, image_pool(train, DRAWN_FROM))
+        return {"rollouts": rollout_picture(found)}
 
     # -- test ---------------------------------------------------------------------------------
 
