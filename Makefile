@@ -22,12 +22,13 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix src tests docs examples benchmarks
 	$(BIN)/ruff format src tests docs examples benchmarks
 
-# The tables of the docs, from the committed results.
+# The tables of results in README and docs, from the committed runs.
 results: $(VENV)/.demo
+	$(BIN)/nps table results --into README.md
 	$(BIN)/nps table results/arithmetic --report --into docs/experiments/arithmetic.md
 	$(BIN)/nps table results/mnist --report --into docs/experiments/mnist.md
-	$(BIN)/nps table results/blocks --report --into docs/notes/blocks.md
-	$(BIN)/nps table results/atari --report --into docs/notes/atari.md
+	$(BIN)/nps table results/blocks --report --into docs/experiments/blocks.md docs/notes/blocks.md
+	$(BIN)/nps table results/atari --report --into docs/experiments/atari.md docs/notes/atari.md
 
 # torch first and by its pinned version: an unpinned one may pull gigabytes of CUDA libraries.
 $(VENV)/.torch: constraints.txt

@@ -1,5 +1,5 @@
-"""README and docs keep their promises: links lead somewhere, numbers come from generated tables,
-code fits the page, and the README stays short."""
+"""README and docs keep their promises: links lead somewhere, code fits the page, and the README
+stays short. That their tables are those of results/ is checked in test_results_folder.py."""
 
 import ast
 import importlib.util
@@ -12,8 +12,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("**/*.md"))
 PAGES = [ROOT / "README.md", *(page for page in DOCS if "_build" not in page.parts)]
-GENERATED = re.compile(r"<!-- table: ([a-z ]+) -->\n(.*?)<!-- end -->", re.DOTALL)
-NUMBER = re.compile(r"\d[\d,]*\.?\d*(?: ± \d+\.\d+)?")
 
 
 def name(page: Path) -> str:
@@ -53,45 +51,6 @@ def test_every_image_of_the_docs_is_shown():
     text = "".join(page.read_text() for page in PAGES)
     images = [path.name for path in (ROOT / "docs/images").iterdir()]
     assert [image for image in images if f"images/{image}" not in text] == []
-
-
-def test_make_results_fills_every_generated_table():
-    commands = re.findall(r"nps table results/(\w+).*--into (.*)", (ROOT / "Makefile").read_text())
-    filled = {(experiment, path) for experiment, paths in commands for path in paths.split()}
-    marked = {
-        (table.split()[0], name(page))
-        for page in PAGES
-        for table, _ in GENERATED.findall(page.read_text())
-    }
-    assert marked == filled
-
-
-def table_numbers(text: str) -> set[str]:
-    """Numbers in the cells of Markdown tables, `mean ± deviation` as one."""
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    return {number for row in rows for number in NUMBER.findall(row)}
-
-
-@pytest.mark.parametrize("experiment", ["blocks", "atari"])
-def test_the_numbers_of_a_page_s_own_table_stand_in_the_generated_ones(experiment):
-    notes = (ROOT / f"docs/notes/{experiment}.md").read_text()
-    generated = "".join(table for _, table in GENERATED.findall(notes))
-    page = (ROOT / f"docs/experiments/{experiment}.md").read_text()
-    _, _, body = page.partition("---:")
-    assert table_numbers(body) - table_numbers(generated) - {"5", "10"} == set()
-
-
-def test_the_numbers_of_the_readme_s_results_stand_in_the_generated_tables():
-    readme = (ROOT / "README.md").read_text()
-    rows = [line for line in readme.splitlines() if line.startswith("| [")]
-    assert len(rows) == 4
-    generated = "".join(table for page in PAGES for _, table in GENERATED.findall(page.read_text()))
-    known = {part for number in table_numbers(generated) for part in number.split(" ± ")}
-    # Only numbers with a fraction: the others count steps, seeds and rules.
-    shown = {n for row in rows for n in re.findall(r"\d+\.\d+", re.sub(r"\(.*?\)", "", row))}
-    assert shown - known == set()
-    for count in re.findall(r"\d+ of \d+", " ".join(rows)):
-        assert count in generated
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The committed results: few files, all readable, the source of every table in the documents."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,14 @@ from tests.test_cli import call
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 EXPERIMENTS = sorted(path.parent.name for path in RESULTS.glob("*/runs.jsonl.xz"))
+FILLED = {
+    folder: documents.split()
+    for folder, documents in re.findall(
+        r"nps table (results\S*) .*?--into (.*)", (ROOT / "Makefile").read_text()
+    )
+}
+"""The folder of each command of `make results`, and the documents whose tables it fills."""
+GENERATED = re.compile(r"(<!-- table: [^>]* -->\n).*?(<!-- end -->)", re.DOTALL)
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -45,16 +54,39 @@ def test_todays_config_reads_every_run(experiment):
         from_json(config, run.config)
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_documents_have_the_tables_of_results(experiment, tmp_path, monkeypatch):
+@pytest.mark.parametrize("folder", FILLED)
+def test_documents_have_the_tables_of_results(folder, tmp_path, monkeypatch):
+    """Each command of `make results` fills every marked table of its documents, as it stands."""
     monkeypatch.setattr(figures, "available", lambda: False)
-    texts = {path: path.read_text() for path in DOCUMENTS}
-    marker = f"<!-- table: {experiment} -->"
-    with_table = {path: text for path, text in texts.items() if marker in text}
-    assert with_table
-    copies = [tmp_path / f"{number}.md" for number in range(len(with_table))]
-    for copy, text in zip(copies, with_table.values(), strict=True):
-        copy.write_text(text)
-    call("table", str(RESULTS / experiment), "--into", *map(str, copies))
-    for copy, (path, text) in zip(copies, with_table.items(), strict=True):
-        assert copy.read_text() == text, f"{path} is out of date: make results"
+    copies = [tmp_path / f"{number}.md" for number in range(len(FILLED[folder]))]
+    for copy, document in zip(copies, FILLED[folder], strict=True):
+        copy.write_text(GENERATED.sub(r"\1\2", (ROOT / document).read_text()))
+    call("table", str(ROOT / folder), "--into", *map(str, copies))
+    for copy, document in zip(copies, FILLED[folder], strict=True):
+        assert copy.read_text() == (ROOT / document).read_text(), f"{document}: run make results"
+
+
+def test_make_results_fills_every_document_that_has_a_marked_table():
+    filled = [document for documents in FILLED.values() for document in documents]
+    marked = [
+        path.relative_to(ROOT).as_posix()
+        for path in DOCUMENTS
+        if "<!-- table: " in path.read_text()
+    ]
+    assert sorted(filled) == sorted(marked)
+    assert set(FILLED) == {"results", *(f"results/{experiment}" for experiment in EXPERIMENTS)}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_the_page_of_an_experiment_has_one_short_table_and_it_is_generated(experiment):
+    page = (ROOT / f"docs/experiments/{experiment}.md").read_text()
+    (table,) = (match.group() for match in GENERATED.finditer(page))
+    rows = table.count("\n|") - 2  # the first two lines are the head
+    assert 1 <= rows <= 8
+    assert "\n|" not in GENERATED.sub("", page)
+
+
+def test_the_readme_has_a_verdict_on_each_experiment():
+    (table,) = (match.group() for match in GENERATED.finditer((ROOT / "README.md").read_text()))
+    linked = re.findall(r"^\| \[.*?\]\(docs/experiments/(\w+)\.md\)", table, re.MULTILINE)
+    assert sorted(linked) == EXPERIMENTS

@@ -22,7 +22,7 @@ def test_a_run_a_folder_of_seeds_and_a_folder_of_variants(tmp_path):
         write(tmp_path / "runs" / name, 1)
     to = tmp_path / "results/mnist"
     out, _ = call("table", "--add", str(tmp_path / "runs/a/seed-1"), "--to", str(to), "--published")
-    assert out == f"{to}: 1 runs added; it has 1\n"
+    assert out == f"{to}: 1 run added; it has 1\n"
     assert set(files(to)) == {"runs.jsonl.xz", "curves.jsonl.xz"}
     call("table", "--add", str(tmp_path / "runs/b"), "--to", str(to))
     call("table", "--add", str(tmp_path / "runs"), f"--to={to}", "--group=quick")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nps.experiments.results import Result, read_run
-from nps.experiments.summaries import count, mean_sd, median_run, spread, wall_time
+from nps.experiments.summaries import count, mean_sd, median, median_run, spread, wall_time
 from tests.experiments.runs import session, write_run
 
 
@@ -19,6 +19,11 @@ def runs(tmp_path):
 def test_spread_is_median_and_range(runs):
     assert spread(runs, "mse", ".1f") == "0.2 (0.1 to 0.3)"
     assert spread(runs[:1], "mse", ".1f") == "0.3"
+
+
+def test_median(runs):
+    assert median(runs, "mse", ".1f") == "0.2"
+    assert median(runs[:2], "mse", ".2f") == "0.20"
 
 
 def test_the_median_run_is_in_the_middle(runs):

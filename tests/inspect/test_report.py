@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nps.errors import UserError
 from nps.inspect.figures import usage_over_training
-from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text, put_into
+from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text, markdown, put_into
 
 TABLE = Table(["", "a<b"], [["x [red]", "1"], ["y", "2"]], "of & on")
 
@@ -77,39 +77,44 @@ def test_several_columns_may_be_the_name():
 def test_put_into_replaces_only_its_table(tmp_path):
     path = tmp_path / "README.md"
     path.write_text("before\n<!-- table: a -->\nold\n<!-- end -->\nafter\n")
-    put_into(path, "a", [TABLE])
+    assert put_into(path, {"a": TABLE}) == ["a"]
     text = path.read_text()
     assert text.startswith("before\n<!-- table: a -->\n|  | a<b |\n| --- | ---: |\n")
     assert text.endswith("| y | 2 |\n<!-- end -->\nafter\n")
-    with pytest.raises(UserError, match="has no <!-- table: b -->"):
-        put_into(path, "b", [TABLE])
+    with pytest.raises(UserError, match="has no <!-- table: b --> or <!-- table: c -->"):
+        put_into(path, {"b": TABLE, "c": TABLE})
+    assert path.read_text() == text
 
 
 def test_documents_ask_for_tables_by_name(tmp_path):
-    first, second = Table(["A"], [["1"]]), Table(["B"], [["2"]], name="more")
+    tables = {"e": Table(["A"], [["1"]]), "e more": Table(["B"], [["2"]])}
     page = tmp_path / "page.md"
     asked = "x\n<!-- table: e -->\nold\n<!-- end -->\ny\n<!-- table: e more -->\n<!-- end -->z"
     page.write_text(asked)
-    put_into(page, "e", [first, second])
+    assert put_into(page, tables) == ["e", "e more"]
     one, two = page.read_text().split("y\n")
     assert "| A |" in one
     assert "old" not in one
     assert "| B |" in two
     assert two.endswith("<!-- end -->z")
     before = page.read_text()
-    put_into(page, "e", [first, second])
+    put_into(page, tables)
     assert page.read_text() == before
 
 
-def test_a_named_table_need_not_be_asked_for(tmp_path):
+def test_a_document_shows_some_of_the_tables(tmp_path):
+    tables = {"e": Table(["A"], [["1"]]), "e more": Table(["B"], [["2"]])}
     page = tmp_path / "page.md"
-    page.write_text("<!-- table: e --><!-- end -->")
-    put_into(page, "e", [Table(["A"], [["1"]]), Table(["B"], [["2"]], name="more")])
-    assert "| B |" not in page.read_text()
-    page.write_text("nothing")
-    with pytest.raises(UserError, match="has no <!-- table: e -->"):
-        put_into(page, "e", [Table(["A"], [["1"]])])
+    page.write_text("<!-- table: e more --><!-- end -->")
+    assert put_into(page, tables) == ["e more"]
+    assert "| B |" in page.read_text()
+    assert "| A |" not in page.read_text()
     page.write_text("<!-- table: e --><!-- end --> <!-- table: e more -->")
-    with pytest.raises(UserError, match="has no <!-- table: e more -->"):
-        put_into(page, "e", [Table(["A"], [["1"]]), Table(["B"], [["2"]], name="more")])
+    with pytest.raises(UserError, match="<!-- table: e more --> has no <!-- end -->"):
+        put_into(page, tables)
     assert page.read_text() == "<!-- table: e --><!-- end --> <!-- table: e more -->"
+
+
+def test_columns_that_name_the_row_are_left_aligned():
+    table = Table(["world", "model", "H@1"], [["a", "b", "1"]], names=2)
+    assert markdown(table) == "| world | model | H@1 |\n| --- | --- | ---: |\n| a | b | 1 |"

@@ -14,7 +14,8 @@ from nps.flags import parse
 @dataclass(frozen=True)
 class TableArgs:
     into: tuple[Path, ...] = ()
-    """Markdown files whose `<!-- table: NAME -->` … `<!-- end -->` is replaced by the table."""
+    """Markdown files: tables replace what stands between `<!-- table: NAME -->` and
+    `<!-- end -->`."""
     report: bool = False
     """Also write report.html and its figures into the folder."""
     list: bool = False
@@ -43,11 +44,13 @@ def table(args: Sequence[str]) -> None:
     to the tables of results/.
 
     RESULTS is a folder of runs, the folder of a table such as results/atari, which shows its
-    published runs, or the name of a group in a table.
+    published runs, the name of a group in a table, or the folder of all tables, results, which
+    shows whether the paper's claims hold.
 
     Examples:
       nps table runs/arithmetic
       nps table results/arithmetic --report --into docs/experiments/arithmetic.md
+      nps table results --into README.md
       nps table results/atari/study
       nps table results/atari --list
       nps table --add runs/atari/pong/atari-nps --to results/atari --published
@@ -66,21 +69,29 @@ def table(args: Sequence[str]) -> None:
 
 
 def _show(path: Path, options: TableArgs) -> None:
+    """Print the first table, or write the report and put tables into documents."""
     from nps.experiments import find_experiment
     from nps.experiments.results import read_results
+    from nps.experiments.verdicts import experiments_in, verdicts_table
     from nps.inspect.report import Table, markdown, put_into
 
-    experiment = find_experiment(read_results(path)[0].experiment)
-    report = experiment.report(path)
-    summary, *more = (part for part in report.parts if isinstance(part, Table))
+    if experiments_in(path):
+        require(not options.report, f"--report: got {path}, expected one experiment's folder")
+        tables = {"verdicts": verdicts_table(path)}
+    else:
+        experiment = find_experiment(read_results(path)[0].experiment)
+        report = experiment.report(path)
+        summary, *more = (part for part in report.parts if isinstance(part, Table))
+        named = {f"{experiment.name} {table.name}": table for table in more if table.name}
+        tables = {experiment.name: summary, **named}
+        if options.report:
+            path.mkdir(parents=True, exist_ok=True)  # a group of a table may have no folder
+            print(f"{report.write(path)} written")
     if not options.into and not options.report:
-        print(markdown(summary))
-    if options.report:
-        path.mkdir(parents=True, exist_ok=True)  # a group of a table may have no folder
-        print(f"{report.write(path)} written")
+        print(markdown(next(iter(tables.values()))))
     for document in options.into:
-        put_into(document, experiment.name, [summary, *(table for table in more if table.name)])
-        print(f"{document}: table {experiment.name} updated")
+        for name in put_into(document, tables):
+            print(f"{document}: table {name} updated")
 
 
 def _list(path: Path) -> None:
@@ -123,7 +134,8 @@ def _add(options: AddArgs) -> None:
     require(bool(runs), "--add: expected at least one run")
     added = add(options.to, runs, replace=options.replace)
     replaced = f", {added.replaced} replaced" if added.replaced else ""
-    print(f"{options.to}: {added.new} runs added{replaced}; it has {added.total}")
+    runs_added = "1 run" if added.new == 1 else f"{added.new} runs"
+    print(f"{options.to}: {runs_added} added{replaced}; it has {added.total}")
 
 
 def presets(args: Sequence[str]) -> None:

@@ -29,6 +29,19 @@ class Preset:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """A row of the README's table of results, in Markdown."""
+
+    subject: str
+    claim: str
+    """What the paper claims."""
+    ours: str
+    """What we measured."""
+    holds: str
+    """Whether the claim holds."""
+
+
+@dataclass(frozen=True)
 class NoOptions:
     """For experiments whose `nps inspect` has no flags of its own."""
 
@@ -69,6 +82,11 @@ class Experiment(ABC, Generic[C, T]):
     @abstractmethod
     def report(self, folder: Path) -> Report:
         """Tables and figures of the tested runs in `folder`."""
+
+    def verdict(self, folder: Path) -> Verdict | None:
+        """Whether the paper's claim holds in the published runs of the table in `folder`; None if
+        the paper claims nothing."""
+        return None
 
     def prepare(self, config: C) -> None:
         """Make or check the data of a config. `nps run` calls it before anything is trained."""

@@ -7,7 +7,7 @@ path on disk or a row of the folder's table: `results/atari/study` gives the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -211,3 +211,11 @@ def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
             raise UserError(f"{both}: expected one run of {run.variant} with seed {run.seed}")
         seeds[run.seed] = run
     return {name: [seeds[s] for s in sorted(seeds)] for name, seeds in variants.items()}
+
+
+def runs_of(results: Mapping[str, list[Result]], *variants: str) -> list[list[Result]]:
+    """The runs of each of these variants, all of which must be there."""
+    missing = [name for name in variants if name not in results]
+    if missing:
+        raise UserError(f"no tested runs of {', '.join(missing)}")
+    return [results[name] for name in variants]

@@ -13,6 +13,11 @@ def values(results: Sequence[Result], metric: str) -> list[float]:
     return [float(result.test[metric]) for result in results]
 
 
+def median(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
+    """Median over seeds."""
+    return format(statistics.median(values(results, metric)), style)
+
+
 def spread(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
     """Median and range over seeds, e.g. `0.0127 (0.0102 to 0.0178)`."""
     return median_range(values(results, metric), style)

@@ -33,7 +33,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     name: str = ""
-    """Documents can ask for a named table; the first table of a report needs no name."""
+    """Documents can show a table by its name; the first table of a report needs none."""
     names: int = 1
     """Number of leading columns that name the row."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,7 +82,7 @@ class Report:
 def markdown(table: Table) -> str:
     """The table as Markdown, for README and docs."""
     head = "| " + " | ".join(table.columns) + " |"
-    rule = "| --- |" + " ---: |" * (len(table.columns) - 1)
+    rule = "|" + " --- |" * table.names + " ---: |" * (len(table.columns) - table.names)
     rows = ["| " + " | ".join(row) + " |" for row in table.rows]
     return "\n".join([head, rule, *rows])
 
@@ -128,20 +128,24 @@ def _show(part: Part, console: Console) -> None:
         show_table(part, console)
 
 
-def put_into(path: Path, experiment: str, tables: Sequence[Table]) -> None:
-    """Put tables into a document, each between `<!-- table: … -->` and `<!-- end -->`.
+def put_into(path: Path, tables: Mapping[str, Table]) -> list[str]:
+    """Put tables into a document, each between `<!-- table: NAME -->` and `<!-- end -->`.
 
-    The first table goes where the document says `<!-- table: experiment -->`, a named one where it
-    says `<!-- table: experiment name -->`.
+    A document need not show every table, but must show one. Returns the names of those it shows.
     """
     document = path.read_text()
-    for table in tables:
-        first = table is tables[0]
-        begin = f"<!-- table: {experiment if first else f'{experiment} {table.name}'} -->"
+    shown = []
+    for name, table in tables.items():
+        begin = f"<!-- table: {name} -->"
         head, found, rest = document.partition(begin)
         _, closed, tail = rest.partition(END)
-        if found and closed:
+        if found and not closed:
+            raise UserError(f"{path}: {begin} has no {END}")
+        if found:
             document = f"{head}{begin}\n{markdown(table)}\n{END}{tail}"
-        elif first or found:
-            raise UserError(f"{path}: has no {begin} … {END}")
+            shown.append(name)
+    if not shown:
+        names = " or ".join(f"<!-- table: {name} -->" for name in tables)
+        raise UserError(f"{path}: has no {names}")
     path.write_text(document)
+    return shown

@@ -16,9 +16,9 @@ import torch
 from nps.experiments.arithmetic.config import Config
 from nps.experiments.arithmetic.inspect import inspect_arithmetic
 from nps.experiments.arithmetic.presets import PRESETS, QUICK
-from nps.experiments.arithmetic.report import write_report
+from nps.experiments.arithmetic.report import verdict, write_report
 from nps.experiments.arithmetic.task import ArithmeticTask
-from nps.experiments.experiment import Experiment
+from nps.experiments.experiment import Experiment, Verdict
 from nps.inspect.report import Part, Report
 
 
@@ -35,6 +35,9 @@ class Arithmetic(Experiment[Config, ArithmeticTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
+
+    def verdict(self, folder: Path) -> Verdict:
+        return verdict(folder)
 
     def inspect(self, task: ArithmeticTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_arithmetic(task, model)

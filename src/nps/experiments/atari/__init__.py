@@ -20,9 +20,9 @@ import torch
 from nps.experiments.atari.config import Config
 from nps.experiments.atari.data import prepare
 from nps.experiments.atari.presets import PRESETS, QUICK
-from nps.experiments.atari.report import write_report
+from nps.experiments.atari.report import verdict, write_report
 from nps.experiments.atari.task import AtariTask
-from nps.experiments.experiment import Experiment
+from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.world_models.inspect import inspect_world_model
 from nps.experiments.world_models.report import MAIN
 from nps.inspect.report import Part, Report
@@ -46,6 +46,9 @@ class Atari(Experiment[Config, AtariTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
+
+    def verdict(self, folder: Path) -> Verdict:
+        return verdict(folder)
 
     def prepare(self, config: Config) -> None:
         prepare(config)

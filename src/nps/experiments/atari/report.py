@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nps.experiments import changes
-from nps.experiments.experiment import Experiment
-from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.results import Result, by_variant, read_results, runs_of
 from nps.experiments.summaries import values
 from nps.experiments.world_models.config import HORIZONS
-from nps.experiments.world_models.report import COLUMNS, METRICS, hidden_table, ranking_cells
+from nps.experiments.world_models.report import (
+    COLUMNS,
+    METRICS,
+    hidden_table,
+    percent,
+    ranking_cells,
+)
 from nps.inspect import figures
 from nps.inspect.report import Figure, Part, Report, Table
 from nps.worlds.atari_games import GAMES
@@ -57,6 +63,14 @@ PAPER = {
 """Appendix "Atari", 50 seeds: H@1 after 1, 5 and 10 steps, then MRR."""
 
 COPY = "copy the input"
+LAST = f"h1_{max(HORIZONS)}"
+PAIR = ("atari-nps", "atari-gnn")
+"""The paper's comparison."""
+ALIGNED_PAIRS = {
+    "aligned negatives": ("atari-nps-aligned", "atari-gnn-aligned"),
+    "aligned, parallel NPS": ("atari-parallel-aligned", "atari-gnn-aligned"),
+}
+"""The same comparison with time-aligned negatives, in the short table for Pong alone."""
 Games = dict[str, dict[str, list[Result]]]
 Panel = dict[str, dict[int, np.ndarray]]
 """line -> steps -> H@1 of the seeds"""
@@ -73,9 +87,65 @@ def write_report(path: Path, experiment: Experiment) -> Report:
         for game, presets in games.items()
         for preset, runs in presets.items()
     }
-    report.add(hidden_table(named))
+    report.add(hidden_table(named), *short_table(games))
     report.add(*changes.provenance(groups, experiment))
     return report
+
+
+def verdict(path: Path) -> Verdict:
+    """The paper's claim against the published runs at `path`."""
+    games = read_games(path)
+    for presets in games.values():
+        runs_of(presets, *PAIR)
+    nps, gnn = mean_h1(games)
+    return Verdict(
+        subject="five Atari games",
+        claim="better than a GNN",
+        ours=f"mean H@1 after {max(HORIZONS)} steps {nps}, GNN {gnn}",
+        holds="**no**",
+    )
+
+
+def short_table(games: Games) -> list[Part]:
+    """NPS against the GNN after the most steps, for a page of one screen.
+
+    Games that have both models, their mean, then Pong with aligned negatives; empty if there are
+    no such games.
+    """
+    paired = {game: presets for game, presets in games.items() if set(PAIR) <= set(presets)}
+    rows = [
+        [TITLES[game], *short_cells(presets, PAIR), *paper_h1(game)]
+        for game, presets in paired.items()
+    ]
+    if len(paired) > 1:
+        rows.append([f"Mean of {len(paired)}", *mean_h1(paired), "–", "–", "–"])
+    pong = games.get("pong", {})
+    rows += [
+        [f"Pong, {settings}", *short_cells(pong, pair), "–", "–"]
+        for settings, pair in ALIGNED_PAIRS.items()
+        if set(pair) <= set(pong)
+    ]
+    head = [f"H@1 after {max(HORIZONS)} steps", "NPS", "GNN", COPY, "paper's NPS", "paper's GNN"]
+    caption = "NPS against the GNN in short. Mean ± standard deviation over seeds, in per cent."
+    return [Table(head, rows, caption, "short")] if rows else []
+
+
+def short_cells(presets: Mapping[str, list[Result]], pair: tuple[str, str]) -> list[str]:
+    """H@1 of NPS, of the GNN and of the copied input, in one game."""
+    ours = [percent(presets[preset], LAST) for preset in pair]
+    return [*ours, percent(presets[pair[0]][:1], f"copy_{LAST}")]
+
+
+def paper_h1(game: str) -> list[str]:
+    """The paper's H@1 of NPS and GNN after the most steps."""
+    if game not in PAPER:
+        return ["–", "–"]
+    return [PAPER[game][model].split(", ")[METRICS.index(LAST)] for model in ("NPS", "GNN")]
+
+
+def mean_h1(games: Games) -> list[str]:
+    """The mean over games of NPS's and the GNN's H@1 after the most steps."""
+    return [mean_of(preset, games)[METRICS.index(LAST)] for preset in PAIR]
 
 
 def read_games(path: Path) -> Games:

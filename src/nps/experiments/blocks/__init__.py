@@ -18,9 +18,9 @@ import torch
 from nps.experiments.blocks.config import Config
 from nps.experiments.blocks.inspect import inspect_blocks
 from nps.experiments.blocks.presets import PRESETS, QUICK
-from nps.experiments.blocks.report import write_report
+from nps.experiments.blocks.report import verdict, write_report
 from nps.experiments.blocks.task import BlocksTask, with_test_set
-from nps.experiments.experiment import Experiment
+from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.world_models.report import MAIN
 from nps.inspect.report import Part, Report
 
@@ -39,6 +39,9 @@ class Blocks(Experiment[Config, BlocksTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
+
+    def verdict(self, folder: Path) -> Verdict:
+        return verdict(folder)
 
     def inspect(self, task: BlocksTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_blocks(task, model)

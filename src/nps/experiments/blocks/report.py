@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nps.experiments import changes
-from nps.experiments.experiment import Experiment
-from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.results import Result, by_variant, read_results, runs_of
 from nps.experiments.summaries import values, wall_time
 from nps.experiments.world_models.config import HORIZONS
-from nps.experiments.world_models.report import percent
+from nps.experiments.world_models.report import mean_percent, percent
 from nps.inspect import figures
 from nps.inspect.report import Figure, Part, Report, Table
 
@@ -51,6 +51,16 @@ LABELS = {
     "blocks-fixed-slots-gnn": "Fixed palette, slot attention: GNN",
     "blocks-best": "Fixed palette: NPS, ours",
 }
+SHORT = {
+    "blocks-nps": "paper's: NPS",
+    "blocks-gnn": "paper's: GNN",
+    "blocks-nps-episode": "paper's, episode negatives: NPS",
+    "blocks-gnn-episode": "paper's, episode negatives: GNN",
+    "blocks-fixed-nps": "fixed palette: NPS",
+    "blocks-fixed-gnn": "fixed palette: GNN",
+    "blocks-best": "fixed palette: parallel NPS (ours)",
+}
+"""The rows of the short table: world and model."""
 
 Results = Mapping[str, list[Result]]
 
@@ -62,10 +72,43 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     results = {name: found[name] for name in dict.fromkeys([*known, *found])}
     report = Report("World models of blocks")
     report.add(*changes.notice(results.values(), experiment))
-    report.add(summary_table(results), moves_table(results))
+    report.add(summary_table(results), moves_table(results), *short_table(results))
     report.add(*metric_figure(results), *stages(results), *learning(results))
     report.add(*changes.provenance(results.values(), experiment))
     return report
+
+
+def verdict(path: Path) -> Verdict:
+    """The paper's claim against the published runs at `path`."""
+    nps, gnn = runs_of(by_variant(read_results(path)), "blocks-nps", "blocks-gnn")
+    h1, floor = f"h1_{max(HORIZONS)}", f"identity_h1_{max(HORIZONS)}"
+    return Verdict(
+        subject="pushing blocks",
+        claim="better than a GNN",
+        ours=f"H@1 after {max(HORIZONS)} steps {mean_percent(nps, h1)}, "
+        f"GNN {mean_percent(gnn, h1)}, no motion at all {mean_percent(nps, floor)} "
+        f"and {mean_percent(gnn, floor)}",
+        holds="**no**: neither learns the motion",
+    )
+
+
+def short_table(results: Results) -> list[Part]:
+    """The main comparison, for a page of one screen; empty without any of its models."""
+    last = max(HORIZONS)
+    metrics = (f"h1_{last}", f"identity_h1_{last}", "moves_free", "push_moved")
+    rows = [
+        [
+            label,
+            *(percent(results[name], metric) for metric in metrics),
+            f"{results[name][0].test['transition_parameters']:,}",
+        ]
+        for name, label in SHORT.items()
+        if name in results
+    ]
+    columns = ["nothing moves", "free moves", "pushed block moves", "parameters"]
+    caption = "The main comparison in short. Mean ± standard deviation over seeds, in per cent."
+    head = ["world, model", f"H@1 after {last} steps", *columns]
+    return [Table(head, rows, caption, "short")] if rows else []
 
 
 def summary_table(results: Results) -> Table:

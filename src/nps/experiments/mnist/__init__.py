@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from nps.experiments.experiment import Experiment
+from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.mnist.config import Config
 from nps.experiments.mnist.inspect import InspectOptions, inspect_digits
 from nps.experiments.mnist.presets import PRESETS, QUICK
-from nps.experiments.mnist.report import write_report
+from nps.experiments.mnist.report import verdict, write_report
 from nps.experiments.mnist.task import MnistTask
 from nps.inspect.report import Part, Report
 
@@ -37,6 +37,9 @@ class Mnist(Experiment[Config, MnistTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
+
+    def verdict(self, folder: Path) -> Verdict:
+        return verdict(folder)
 
     def inspect(self, task: MnistTask, model: Any, options: InspectOptions) -> Sequence[Part]:
         return inspect_digits(task, model, options)

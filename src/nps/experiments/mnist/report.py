@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from nps.experiments import changes
-from nps.experiments.experiment import Experiment
+from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.mnist import sections
-from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.results import Result, by_variant, read_results, runs_of
 from nps.experiments.summaries import count, median_run, spread, wall_time
 from nps.inspect.report import Heading, Report, Table
 from nps.inspect.rules import usage
@@ -48,6 +48,18 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     return report
 
 
+def verdict(path: Path) -> Verdict:
+    """The paper's claim against the published runs at `path`."""
+    ours, balanced = runs_of(by_variant(read_results(path)), "mnist", "mnist-balanced")
+    return Verdict(
+        subject="MNIST transformation",
+        claim="one rule for each operation",
+        ours=f"in {count(ours, is_perfect)} seeds; "
+        f"in {count(balanced, is_perfect)} with our balanced preset",
+        holds="**in half of the seeds**",
+    )
+
+
 def label(name: str) -> str:
     return LABELS.get(name, name)
 
@@ -59,7 +71,7 @@ def in_order(results: dict[str, list[Result]]) -> dict[str, list[Result]]:
 
 
 def summary_table(results: dict[str, list[Result]]) -> Table:
-    """The results table of README and docs, with the baselines that need no model."""
+    """The results table of the docs, with the baselines that need no model."""
     rows = []
     for name, runs in results.items():
         chooses = all("segregation" in run.test for run in runs)

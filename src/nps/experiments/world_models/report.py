@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from nps.experiments.results import Result
@@ -21,6 +22,11 @@ def percent(runs: Sequence[Result], metric: str) -> str:
     if any(metric not in run.test for run in runs):
         return "–"
     return mean_sd([100 * value for value in values(runs, metric)])
+
+
+def mean_percent(runs: Sequence[Result], metric: str) -> str:
+    """Mean in per cent."""
+    return f"{100 * statistics.fmean(values(runs, metric)):.1f}"
 
 
 def ranking_cells(runs: Sequence[Result], baseline: str = "", ties: str = "") -> list[str]:
