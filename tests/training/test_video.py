@@ -199,6 +199,16 @@ def test_png_is_read_back_by_another_program(tmp_path, shape):
     assert png(png(pixels)) == png(pixels)
 
 
+def test_a_picture_that_cannot_be_drawn_costs_no_training(tmp_path, whole, monkeypatch):
+    def draw(task, model):
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(VideoTask, "draw", draw)
+    reported = go(tmp_path, VideoTask("made"))
+    assert_same_end(tmp_path, whole)
+    assert any("no pictures of epoch" in line and "no ink" in line for line in reported)
+
+
 @pytest.mark.parametrize("wrong", [b"GIF89a", np.zeros((4, 4)), np.zeros((4, 4, 2), np.uint8)])
 def test_other_pictures_are_refused(wrong):
     with pytest.raises(ValueError, match="picture: got"):

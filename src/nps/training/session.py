@@ -193,12 +193,17 @@ class TrainingSession:
     def _draw(self, epoch: int) -> None:
         """Write the pictures of one seed to figures/, a file for each picture and epoch.
 
-        Of a stack only the first healthy seed is drawn: fifty sets of pictures help nobody.
+        Of a stack only the first healthy seed is drawn: fifty sets of pictures help nobody. A
+        picture that cannot be drawn or written is reported; it must not cost a training.
         """
         for s in self._healthy()[:1]:
             rng.seed_global(self.device, self.seeds[s], "draw", self.step)
-            for name, picture in self.task.draw(self.state.stack.model_of(s)).items():
-                self.logs[s].write_picture(name, picture, epoch, self.step)
+            try:
+                for name, picture in self.task.draw(self.state.stack.model_of(s)).items():
+                    self.logs[s].write_picture(name, picture, epoch, self.step)
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                self.report(f"{self.runs[s].folder}: no pictures of epoch {epoch}: {why}")
 
     # -- losses and gradients that are not finite ---------------------------------------------
 
