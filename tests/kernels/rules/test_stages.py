@@ -224,6 +224,15 @@ def test_everything_else_takes_the_steps(kind, stages):
 
 
 @BOTH
+def test_a_projection_of_another_type_takes_the_steps(kind, stages):
+    """Kernels read addresses: a matrix of doubles must never be read as one of floats."""
+    layer = make(kind, dtype=torch.float32)
+    layer.bind.double()
+    assert layer(torch.randn(3, 5, 6)).dtype == torch.float32
+    assert not stages
+
+
+@BOTH
 def test_watched_modules_are_called(kind, stages):
     layer, seen = make(kind, dtype=torch.float32), []
     for module in (layer.rules, layer.select.key, layer.bind):

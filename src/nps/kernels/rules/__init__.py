@@ -76,7 +76,8 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
     for projection in projections:
         if type(projection) is not Projection or projection._modules.get("hidden") is not None:
             return False  # not one matrix
-        if not isinstance(projection._modules.get("out"), nn.Linear):
+        out = projection._modules.get("out")
+        if not isinstance(out, nn.Linear) or out.weight.dtype != slots.dtype:
             return False
     for module in (rules, select, bind, *projections):
         if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
