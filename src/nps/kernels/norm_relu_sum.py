@@ -6,7 +6,7 @@ It comes between two linear layers of C-SWM's networks: with one row per sum in 
 row for each sender on the edges of its GNN. In bf16 the products are fast, and the rest, which
 autocast runs in float32 operation by operation, would take longer than they do. The fast
 form (bf16 on a GPU) reads x once forward, and reads and writes it once backward. Without it a step
-of `blocks-gnn` takes 1.19 times as long on an H200, of `atari-gnn` 1.11 and of `blocks-nps` 1.07.
+of `blocks-gnn` takes 1.18 times as long on an H200, of `atari-gnn` 1.11 and of `blocks-nps` 1.07.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ numbers, 32 with zeros. Side by side they turn the convolution into one of K × 
 channels, which yields both pixels at once: half as many rows, twice as many channels, and little
 more arithmetic. Bytes become numbers from 0 to 1 on the way.
 
-The plain twin is F.pad and unfold. With it instead of the kernel a step of `atari-nps` takes 1.24
+The plain twin is F.pad and unfold. With it instead of the kernel a step of `atari-nps` takes 1.25
 times as long on an H200, and one of `blocks-nps` 1.11 times.
 """
 

@@ -19,8 +19,8 @@ from torch.nn.functional import one_hot
 from nps.perception.digits import DigitDecoder, DigitEncoder
 from nps.rules import MLPRules, SequentialNPS, Trace
 from nps.rules.allowed import Allowed
-from nps.rules.layer import Selected
 from nps.rules.noise import Noise, StageNoise
+from nps.rules.select import Selected
 from nps.rules.slots import pick
 from nps.rules.trace import Choices
 

@@ -6,7 +6,7 @@ q_{r,p}, but its formula contains only the primary slot, and so does ours.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor, nn
 
@@ -16,6 +16,13 @@ from nps.rules.projection import Projection, match
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+
+class Bound(NamedTuple):
+    """Step 3: the contexts of the primary slots, one-hot, and the scores behind them."""
+
+    context: Float[Tensor, "*batch #M M"]
+    scores: Float[Tensor, "*batch #M M"]
 
 
 class Bind(nn.Module):

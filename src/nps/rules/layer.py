@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, overload
 
 import torch
 from torch import Tensor, nn
@@ -37,21 +37,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 Selection = Tensor | Callable[[Tensor], Tensor]
-
-
-class Selected(NamedTuple):
-    """Step 2: the primary slots and their rules, one-hot, and the scores behind them."""
-
-    primary: Float[Tensor, "*batch M"]
-    rule: Float[Tensor, "*batch #M N"]
-    scores: Float[Tensor, "*batch M N"]
-
-
-class Bound(NamedTuple):
-    """Step 3: the contexts of the primary slots, one-hot, and the scores behind them."""
-
-    context: Float[Tensor, "*batch #M M"]
-    scores: Float[Tensor, "*batch #M M"]
 
 
 class LayerOptions(TypedDict, total=False):

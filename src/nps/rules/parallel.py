@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from nps.rules.allowed import Allowed
-from nps.rules.bind import bind_contexts
+from nps.rules.bind import Bound, bind_contexts
 from nps.rules.check import require_number
 from nps.rules.choice import drop_scores
 from nps.rules.config import MAX_HANDICAP, Query, RuleConfig
-from nps.rules.layer import Bound, LayerOptions, RuleLayer, Selected
+from nps.rules.layer import LayerOptions, RuleLayer
 from nps.rules.noise import StageNoise
 from nps.rules.projection import Projection, match
-from nps.rules.select import select_primaries, select_rules
+from nps.rules.select import Selected, select_primaries, select_rules
 from nps.rules.slots import residual
 from nps.rules.trace import Choices
 

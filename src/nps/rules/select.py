@@ -7,7 +7,7 @@ chooses a rule for each slot.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor, nn
 
@@ -17,6 +17,14 @@ from nps.rules.projection import Projection, match
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+
+class Selected(NamedTuple):
+    """Step 2: the primary slots and their rules, one-hot, and the scores behind them."""
+
+    primary: Float[Tensor, "*batch M"]
+    rule: Float[Tensor, "*batch #M N"]
+    scores: Float[Tensor, "*batch M N"]
 
 
 class Select(nn.Module):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from nps.rules.allowed import Allowed
-from nps.rules.bind import bind_contexts
+from nps.rules.bind import Bound, bind_contexts
 from nps.rules.choice import drop_scores
-from nps.rules.layer import Bound, RuleLayer, Selected
+from nps.rules.layer import RuleLayer
 from nps.rules.noise import StageNoise
-from nps.rules.select import select_pair
+from nps.rules.select import Selected, select_pair
 from nps.rules.slots import pick, residual
 from nps.rules.trace import Choices
 
