@@ -90,3 +90,20 @@ def test_overridden_outputs_are_used(kind, stock, own, slot, training):
     update = layer(slots, noise=noise) - slots
     assert update.abs().max() > 0
     torch.testing.assert_close(twice(slots, noise=noise) - slots, 2 * update, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [SequentialNPS, ParallelNPS])
+def test_rules_that_start_at_zero_change_nothing_and_learn(kind):
+    torch.manual_seed(0)
+    layer = kind(6, 4, stages=2, zero_start=True)
+    slots = torch.randn(8, 5, 6)
+    assert torch.equal(layer(slots), slots)
+    for _ in range(2):  # the output layers move first, and what is before them after that
+        layer(slots).square().sum().backward()
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter -= 0.01 * parameter.grad
+    assert layer.rules.weight_in.grad.abs().sum() > 0
+    assert not torch.equal(layer(slots), slots)
+    layer.rules.add(1)
+    assert not layer.rules.weight_out[-1].any()

@@ -26,6 +26,7 @@ OTHER = RuleConfig(
     context_query="linear",
     self_context=False,
     context_gradient="update",
+    zero_start=True,
     null_handicap=1.5,
 )
 
@@ -105,6 +106,7 @@ def test_a_config_survives_json():
         ("context_query", "conv"),
         ("self_context", 1),
         ("context_gradient", "rule"),
+        ("zero_start", 1),
         ("null_handicap", -1.0),
     ],
 )

@@ -46,7 +46,7 @@ class Routing(RuleLayer):
 
     unused = RuleLayer.unused | {
         "rule_dim", "key_dim", "query", "context_query", "dropout", "context_dropout",
-        "self_context", "context_gradient",
+        "self_context", "context_gradient", "zero_start",
     }  # fmt: skip
 
     def __init__(

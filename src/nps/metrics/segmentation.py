@@ -39,7 +39,7 @@ def count_table(
     cell = true.long() * segments + predicted.long()
     table = torch.zeros(*cell.shape[:-1], objects * segments, dtype=torch.long, device=cell.device)
     table.scatter_add_(-1, cell, torch.ones_like(cell))
-    return table.unflatten(-1, (objects, segments))
+    return table.view(*cell.shape[:-1], objects, segments)
 
 
 def adjusted_rand_index(

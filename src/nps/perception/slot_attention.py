@@ -7,7 +7,7 @@ it top-down attention: slots query, features answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 Start = Literal["learned", "sampled"]
+
+
+class Inputs(NamedTuple):
+    """What the slots query: normalised features, and the layers that make keys and values."""
+
+    features: Float[Tensor, "B n F"]
+    key: Affine
+    value: Affine
 
 
 class SlotAttention(nn.Module):
@@ -37,7 +45,8 @@ class SlotAttention(nn.Module):
     every draw. A contrastive world model compares the slots of two images one by one, in loss and
     metric, and per-slot selection of rules numbers them: their order must agree. With
     `start="learned"` every slot starts from a parameter of its own: the same image always gives the
-    same slots, and slot m can learn to look for the same object in every image.
+    same slots, and slot m can learn to look for the same object in every image. In a video, the
+    slots of a frame start from those of the frame before (`slots=`) and keep their objects.
 
     Slots, queries, softmax and the GRU are computed in at least float32, even under autocast;
     products over all features in the type of the features.
@@ -93,31 +102,47 @@ class SlotAttention(nn.Module):
         self,
         features: Float[Tensor, "B n F"],
         *,
+        slots: Float[Tensor, "B M D"] | None = None,
         noise: Float[Tensor, "B M D"] | None = None,
         return_attention: bool = False,
     ) -> Float[Tensor, "B M D"] | tuple[Float[Tensor, "B M D"], Float[Tensor, "B M n"]]:
         """
         Args:
             features: of each pixel.
-            noise: normal numbers for sampled starts; drawn if not given.
+            slots: the slots to start from; by default the initial ones.
+            noise: normal numbers for sampled starts; drawn if not given. Its M may differ.
             return_attention: also return each slot's share of each feature in the last round.
         """
+        inputs = self.prepare(features)
+        if slots is None:
+            slots = self.initial_slots(len(features), noise)
+        slots, query = self.iterate(inputs, slots, self.iterations)
+        if return_attention:
+            return slots, attention_weights(inputs.features, query, inputs.key)
+        return slots
+
+    def prepare(self, features: Float[Tensor, "B n F"]) -> Inputs:
+        """What `iterate` needs of the features: once for all frames of a video."""
         if features.dim() != 3 or features.shape[-1] != self.feature_dim:
             shape = tuple(features.shape)
             raise ValueError(f"features: got shape {shape}, expected (B, n, {self.feature_dim})")
         with torch.autocast(features.device.type, enabled=False):
-            x = normalise_features(features)
-            slots = self._initial_slots(len(x), noise)
-            key, value = (fold_norm(self.norm_features, layer) for layer in (self.key, self.value))
-            for _ in range(self.iterations):
-                query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
-                slots = self.gru(attend(x, query, key, value), slots)
-                slots = slots + self.mlp(self.norm_mlp(slots))
-            if return_attention:
-                return slots, attention_weights(x, query, key)
-        return slots
+            layers = (fold_norm(self.norm_features, layer) for layer in (self.key, self.value))
+            return Inputs(normalise_features(features), *layers)
 
-    def _initial_slots(self, batch: int, noise: Tensor | None) -> Float[Tensor, "B M D"]:
+    def iterate(
+        self, inputs: Inputs, slots: Float[Tensor, "B M D"], iterations: int
+    ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B M D"]]:
+        """Rounds of attention: the new slots, and the queries of the last round."""
+        with torch.autocast(slots.device.type, enabled=False):
+            for _ in range(iterations):
+                query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
+                slots = self.gru(attend(inputs.features, query, inputs.key, inputs.value), slots)
+                slots = slots + self.mlp(self.norm_mlp(slots))
+        return slots, query
+
+    def initial_slots(self, batch: int, noise: Tensor | None = None) -> Float[Tensor, "B M D"]:
+        """Where slots start; `noise` as for the call."""
         if self.start is not None:
             return at_least_float32(self.start).expand(batch, -1, -1)
         assert self.sampled is not None

@@ -55,6 +55,8 @@ class MLPRules(RuleSet):
         hidden_dim: hidden units H of the action.
         hidden_layers: the paper has one. A rule that compares two slots (are they neighbours?)
             learns it much faster with two.
+        zero_start: start the output layers at zero instead of small, so that no rule does anything
+            until it has learned what to do.
 
     Shapes: slots (T, D), choice (T, N) -> (T, D).
     """
@@ -72,6 +74,7 @@ class MLPRules(RuleSet):
         rule_dim: int = 64,
         hidden_dim: int = 128,
         hidden_layers: int = 1,
+        zero_start: bool = False,
     ) -> None:
         require_int("hidden_dim", hidden_dim, at_least=1)
         require_int("hidden_layers", hidden_layers, at_least=1)
@@ -82,6 +85,7 @@ class MLPRules(RuleSet):
         for k in range(1, hidden_layers):
             action[f"weight_{k}"] = ((hidden_dim, hidden_dim), middle)
             action[f"bias_{k}"] = ((hidden_dim,), 0.0)
+        last = 0.0 if zero_start else last
         action |= {"weight_out": ((hidden_dim, slot_dim), last), "bias_out": ((slot_dim,), 0.0)}
         super().__init__(num_rules, slot_dim, rule_dim, action)
         self.hidden_dim = hidden_dim

@@ -45,6 +45,8 @@ class RuleConfig:
     """Whether a slot may be its own context."""
     context_gradient: ContextGradient = "slot"
     """What the choice of a context learns from: the chosen slot, or the update in each context."""
+    zero_start: bool = False
+    """Whether the rules' output layers start at zero, so that at first no rule changes a slot."""
     null_handicap: float = 0.0
     """Subtracted from the null rule's bids (`ParallelNPS` only)."""
 
@@ -64,6 +66,7 @@ class RuleConfig:
             require_choice("context_query", self.context_query, get_args(Query))
         require_type("self_context", self.self_context, bool, "True or False")
         require_choice("context_gradient", self.context_gradient, get_args(ContextGradient))
+        require_type("zero_start", self.zero_start, bool, "True or False")
         require_number("null_handicap", self.null_handicap, 0.0, MAX_HANDICAP, open_top=False)
 
     def keywords(self) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class LayerOptions(TypedDict, total=False):
     context_query: Query | None
     self_context: bool
     context_gradient: ContextGradient
+    zero_start: bool
     rules: RuleSet | None
 
 
@@ -84,6 +85,7 @@ class RuleLayer(nn.Module, ABC):
         context_query: Query | None = RuleConfig.context_query,
         self_context: bool = RuleConfig.self_context,
         context_gradient: ContextGradient = RuleConfig.context_gradient,
+        zero_start: bool = RuleConfig.zero_start,
         rules: RuleSet | None = None,
     ) -> None:
         super().__init__()
@@ -102,12 +104,19 @@ class RuleLayer(nn.Module, ABC):
             context_query=context_query,
             self_context=self_context,
             context_gradient=context_gradient,
+            zero_start=zero_start,
         )
         selection_dim = slot_dim if selection_dim is None else selection_dim
         require_int("selection_dim", selection_dim, at_least=1)
         if rules is None:
-            sizes = {"hidden_dim": hidden_dim, "hidden_layers": hidden_layers}
-            rules = MLPRules(num_rules, slot_dim, rule_dim=rule_dim, **sizes)
+            rules = MLPRules(
+                num_rules,
+                slot_dim,
+                rule_dim=rule_dim,
+                hidden_dim=hidden_dim,
+                hidden_layers=hidden_layers,
+                zero_start=zero_start,
+            )
         require_type("rules", rules, RuleSet, "a rule set such as ConvRules")
         if (len(rules), rules.slot_dim) != (num_rules, slot_dim):
             raise ValueError(

@@ -59,6 +59,9 @@ class SequentialNPS(RuleLayer):
             `"update"`: the rule acts in every context, the update is the weighted sum, and the
             gradient knows what each context would have done. The values are the same; training
             computes M times as many updates.
+        zero_start: start the rules' output layers at zero: at first no rule changes a slot. For
+            recurrent models, where early random changes, summed over the frames, break the slots'
+            hold on their objects.
         rules: another rule set, e.g. `ConvRules`; its sizes are its own.
 
     Shapes: slots (..., M, D) -> (..., M, D).

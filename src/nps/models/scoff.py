@@ -1,0 +1,166 @@
+"""SCOFF, SCOFF++ and SCOFF++ with rules: the models of bouncing balls (paper, section 4.2).
+
+Object files (slots) read a frame, move by a network that all of them share, and interact; what they
+have become then is drawn, and should be the next frame:
+
+    frame t ──► encoder ──► read ──► + move ──► interaction ──► decoder ──► frame t + 1
+                             ▲                       │
+                             └────── slots of t ◄────┘
+
+SCOFF and SCOFF++ interact by attention between all pairs; the paper replaces that by sequential or
+parallel NPS. Only reading, moving and interacting are recurrent: frames are encoded, and
+predictions drawn, all at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nps.interactions import GNN, Attention
+from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
+from nps.perception.object_files import SchemaReader, SlotReader
+from nps.perception.slot_attention import Inputs
+from nps.rules import ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
+
+Kind = Literal["attention", "snps", "pnps", "gnn", "none"]
+"""What takes place between the slots."""
+
+
+class Prediction(NamedTuple):
+    """Frames 1 to T, each predicted from those before it."""
+
+    images: Float[Tensor, "B T 3 H W"]
+    masks: Float[Tensor, "B T K H W"]
+    """Share of each component in a pixel: the slots and, last, the background."""
+    slots: Float[Tensor, "B T M D"]
+    """After the interaction: what is drawn."""
+    before: Float[Tensor, "B T M D"]
+    """Before the interaction."""
+    trace: Trace | None
+    """What fired, with T behind B, if it was asked for and rules are what interacts."""
+
+
+class Scoff(nn.Module):
+    """A recurrent model of video with slots.
+
+    Args:
+        encoder: frames to features.
+        reader: how slots read a frame.
+        interaction: what takes place between slots; None: nothing.
+        decoder: slots to frames.
+        hidden_dim: hidden units of the network that moves each slot by itself.
+
+    Shapes: frames (B, S, H, W, 3) of bytes -> predictions of frames 1 to `steps`.
+    """
+
+    def __init__(
+        self,
+        encoder: FrameEncoder,
+        reader: SlotReader | SchemaReader,
+        interaction: nn.Module | None,
+        decoder: BroadcastDecoder,
+        *,
+        hidden_dim: int = 128,
+    ) -> None:
+        super().__init__()
+        d = reader.slot_dim
+        self.encoder, self.reader, self.decoder = encoder, reader, decoder
+        self.interaction = interaction
+        self.move = nn.Sequential(
+            nn.LayerNorm(d), nn.Linear(d, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, d)
+        )
+        self.alone = False
+        """Leave the interaction out (an optional first phase of training)."""
+
+    def forward(
+        self,
+        frames: UInt8[Tensor, "B S H W 3"],
+        *,
+        steps: int | None = None,
+        noise: Float[Tensor, "B M D"] | None = None,
+        return_trace: bool = False,
+    ) -> Prediction:
+        """
+        Args:
+            frames: what the model sees.
+            steps: T, how many frames to predict; from frame S + 1 on without having seen the frame
+                before. Default: S.
+            noise: normal numbers from which the slots start, one row for each slot, so that its M
+                is the number of slots; drawn if not given.
+            return_trace: also record what fired.
+        """
+        seen = frames.shape[1]
+        inputs = self._inputs(frames)
+        slots = self.reader.initial_slots(len(frames), noise)
+        predicted, moved, traces = [], [], []
+        for t in range(steps or seen):
+            if t < seen:
+                slots = self.reader.read(inputs[t], slots, first=t == 0)
+            with torch.autocast(slots.device.type, enabled=False):
+                slots = slots + self.move(slots)
+                moved.append(slots)
+                slots, trace = self._interact(slots, return_trace)
+            predicted.append(slots)
+            traces += [] if trace is None else [trace]
+        files = torch.stack(predicted, 1)
+        trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
+        return Prediction(*self.draw(files), files, torch.stack(moved, 1), trace)
+
+    def _inputs(self, frames: UInt8[Tensor, "B S H W 3"]) -> list[Inputs]:
+        """What slots read of each frame. Time comes first, so that a frame is contiguous."""
+        time_first = frames.transpose(0, 1)
+        features = self.encoder(time_first.flatten(0, 1))
+        all_frames, key, value = self.reader.prepare(features)
+        each = all_frames.view(*time_first.shape[:2], *all_frames.shape[1:]).unbind(0)
+        return [Inputs(frame, key, value) for frame in each]
+
+    def _interact(
+        self, slots: Float[Tensor, "B M D"], traced: bool
+    ) -> tuple[Float[Tensor, "B M D"], Trace | None]:
+        if self.interaction is None or self.alone:
+            return slots, None
+        if traced and isinstance(self.interaction, RuleLayer):
+            return self.interaction(slots, return_trace=True)
+        new: Tensor = self.interaction(slots)
+        return new, None
+
+    def draw(
+        self, slots: Float[Tensor, "B T M D"]
+    ) -> tuple[Float[Tensor, "B T 3 H W"], Float[Tensor, "B T K H W"]]:
+        """The frames that slots stand for, and the masks of the components."""
+        if torch.is_grad_enabled():
+            drawn: Drawing = self.decoder(slots.flatten(0, 1))
+            return tuple(x.unflatten(0, slots.shape[:2]) for x in drawn)  # type: ignore[return-value]
+        # Without a gradient videos may be long: one frame at a time needs little memory.
+        parts = [self.decoder(part) for part in slots.unbind(1)]
+        return torch.stack([p.images for p in parts], 1), torch.stack([p.masks for p in parts], 1)
+
+
+def make_interaction(
+    kind: Kind, slot_dim: int, rules: RuleConfig, *, hidden_dim: int = 128
+) -> nn.Module | None:
+    """The layer between slots.
+
+    Args:
+        kind: its name.
+        slot_dim: D.
+        rules: settings of the rule layers.
+        hidden_dim: width of the GNN.
+    """
+    match kind:
+        case "attention":
+            return Attention(slot_dim)
+        case "gnn":
+            return GNN(slot_dim, hidden_dim=hidden_dim)
+        case "snps":
+            return SequentialNPS.from_config(rules, slot_dim)
+        case "pnps":
+            return ParallelNPS.from_config(rules, slot_dim)
+        case "none":
+            return None
