@@ -13,6 +13,7 @@ from torch import nn
 from nps.errors import UserError, nearest, say
 from nps.experiments.arithmetic import Arithmetic
 from nps.experiments.atari import Atari
+from nps.experiments.balls import Balls
 from nps.experiments.blocks import Blocks
 from nps.experiments.custom import Custom
 from nps.experiments.experiment import Experiment, Preset
@@ -23,7 +24,14 @@ from nps.training.config import TrainConfig, from_json
 from nps.training.run import Run, find_checkpoint
 from nps.training.task import Task
 
-_ALL: tuple[Experiment[Any, Any], ...] = (Arithmetic(), Mnist(), Blocks(), Atari(), Custom())
+_ALL: tuple[Experiment[Any, Any], ...] = (
+    Arithmetic(),
+    Mnist(),
+    Blocks(),
+    Balls(),
+    Atari(),
+    Custom(),
+)
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}
 
 

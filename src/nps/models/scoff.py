@@ -136,7 +136,8 @@ class Scoff(nn.Module):
         """The frames that slots stand for, and the masks of the components."""
         if torch.is_grad_enabled():
             drawn: Drawing = self.decoder(slots.flatten(0, 1))
-            return tuple(x.unflatten(0, slots.shape[:2]) for x in drawn)  # type: ignore[return-value]
+            images, masks = (x.unflatten(0, slots.shape[:2]) for x in drawn)
+            return images, masks
         # Without a gradient videos may be long: one frame at a time needs little memory.
         parts = [self.decoder(part) for part in slots.unbind(1)]
         return torch.stack([p.images for p in parts], 1), torch.stack([p.masks for p in parts], 1)

@@ -11,6 +11,7 @@ Neither depends on the frames before, so all frames of a clip are one batch.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
@@ -49,7 +50,7 @@ class FrameEncoder(nn.Module):
         channels = (3, width // 2, width, width, width)
         self.convolutions = nn.ModuleList(
             nn.Conv2d(a, b, KERNEL, stride=1 if i else 2, padding=KERNEL // 2)
-            for i, (a, b) in enumerate(zip(channels[:-1], channels[1:], strict=True))
+            for i, (a, b) in enumerate(itertools.pairwise(channels))
         )
         self.place = Position(size // 2, width)
         self.norm = nn.LayerNorm(width)
@@ -107,12 +108,12 @@ class BroadcastDecoder(nn.Module):
         channels = [slot_dim] + [width] * doublings
         layers: list[nn.Module] = []
         if upsampling == "deconv":
-            for a, b in zip(channels[:-1], channels[1:], strict=True):
+            for a, b in itertools.pairwise(channels):
                 up = nn.ConvTranspose2d(a, b, KERNEL, stride=2, padding=2, output_padding=1)
                 layers += [up, nn.ReLU()]
             layers.append(nn.Conv2d(width, 4, 3, padding=1))
         else:
-            for a, b in zip(channels[:-2], channels[1:-1], strict=True):
+            for a, b in itertools.pairwise(channels[:-1]):
                 layers += [nn.Conv2d(a, 4 * b, 3, padding=1), nn.PixelShuffle(2), nn.ReLU()]
             layers += [nn.Conv2d(channels[-2], 4 * 4, KERNEL, padding=2), nn.PixelShuffle(2)]
         self.layers = nn.Sequential(*layers)

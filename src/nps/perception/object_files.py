@@ -1,4 +1,4 @@
-"""How object files read a frame: SCOFF's input attention and schemata, and SCOFF++'s slot attention.
+"""How object files read a frame: SCOFF's attention and schemata, and SCOFF++'s slot attention.
 
 SCOFF (Goyal et al. 2020): object files, the slots of a video, compete for the features of a frame
 by one round of attention, and each updates its state by one of S schemata, GRU cells that all
@@ -66,7 +66,8 @@ class SchemaReader(nn.Module):
 
     .. math::
         u_m &= \mathrm{attend}(W^q h_m, x), \qquad h_m^s = \mathrm{GRU}_s(u_m, h_m) \\
-        s_m &= \mathrm{argmax}_s\,(W^r h_m \cdot W^w h_m^s + \gamma), \qquad h_m \leftarrow h_m^{s_m}
+        s_m &= \mathrm{argmax}_s\,(W^r h_m \cdot W^w h_m^s + \gamma) \\
+        h_m &\leftarrow h_m^{s_m}
 
     Args:
         slots: M, number of object files while training; any number may be started.

@@ -1,0 +1,141 @@
+"""The settings of bouncing balls (experiments/balls/)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from nps.experiments.rule_settings import RuleSettings
+from nps.models.scoff import Kind
+from nps.perception.frames import Upsampling
+from nps.rules import RuleConfig
+from nps.rules.check import require_choice, require_int, require_number, require_type
+from nps.rules.config import ContextGradient, Query
+
+Model = Literal["scoff", "scoff++"]
+BALLS, TRANSFER_BALLS = (4, 4), (6, 8)
+"""Fewest and most balls, while training and in the first test; and in the test of transfer."""
+
+
+@dataclass(frozen=True)
+class Config(RuleSettings):
+    """Bouncing balls. The paper gives the number of rules, the sizes of a rule and its keys, and
+    the numbers of balls and colours; the other defaults are ours."""
+
+    epochs: int = 16
+    """Passes over the training set (10,000 steps)."""
+    batch_size: int = 64
+    """Clips per step (the paper's: 8)."""
+    learning_rate: float = 4e-4
+    """Adam's learning rate at the start."""
+    final_learning_rate: float | None = 1e-6
+    """Learning rate at the end of a cosine schedule; none keeps it constant."""
+    clip_norm: float | None = 1.0
+    """Clip the norm of the gradient to this; none does not clip."""
+    validate_every: int = 2
+    """Epochs between validations; the best model is chosen there."""
+    model: Model = "scoff++"
+    """How slots read a frame: SCOFF's attention and schemata, or SCOFF++'s slot attention."""
+    interaction: Kind = "snps"
+    """What takes place between slots: attention (SCOFF, SCOFF++), sequential or parallel NPS in its
+    place, a GNN, or nothing."""
+    slots: int = 5
+    """Number of slots while training, and in the test with 4 balls."""
+    transfer_slots: int = 9
+    """Number of slots in the test with 6 to 8 balls."""
+    slot_dim: int = 64
+    """Size of a slot."""
+    width: int = 64
+    """Channels of encoder and decoder."""
+    hidden_dim: int = 128
+    """Hidden units of the network that moves a slot, and of the GNN."""
+    first_iterations: int = 3
+    """Rounds of slot attention on the first frame."""
+    iterations: int = 1
+    """Rounds of slot attention on later frames."""
+    schemata: int = 4
+    """Schemata of SCOFF; SCOFF++ has one."""
+    background: bool = True
+    """Whether the background is a component of its own, besides the slots."""
+    upsampling: Upsampling = "deconv"
+    """The decoder: transposed convolutions, or cheaper ones that draw four pixels at once."""
+    rules: int = 10
+    rule_dim: int = 32
+    stages: int = 3
+    """Stages K: rules applied in sequence per frame."""
+    rule_hidden_dim: int = RuleConfig.hidden_dim
+    """Hidden units of a rule's MLP."""
+    zero_start: bool = True
+    """Whether the rules' output layers start at zero."""
+    query: Query = RuleConfig.query
+    """Queries of rule selection: the paper's matrix, or a small network."""
+    context_query: Query | None = RuleConfig.context_query
+    """Queries and keys of context selection; none: as those of rules."""
+    context_gradient: ContextGradient = RuleConfig.context_gradient
+    """What the choice of a context learns from: the chosen slot, or the update in each context."""
+    context_dropout: float = RuleConfig.context_dropout
+    """Probability that the score of a context is set to zero in training."""
+    null_handicap: float = RuleConfig.null_handicap
+    """Subtracted from the null rule's bids in parallel NPS."""
+    settle_from: float | None = None
+    """Fraction of training after which choices have no noise; none: never."""
+    interact_from: float = 0.0
+    """Fraction of training after which slots interact; before it, each moves by itself."""
+    size: int = 64
+    """Side of the frames in pixels."""
+    frames: int = 8
+    """Frames that a clip predicts; it has one more."""
+    blind: int = 0
+    """Of these, the last ones that are predicted without having seen the frame before."""
+    curtain: bool = False
+    """Whether a black square hides a part of the box."""
+    train_scenes: int = 20_000
+    """Training scenes."""
+    scene_frames: int = 18
+    """Frames of a training scene, which is cut into clips."""
+    validation_scenes: int = 200
+    """Validation scenes, on which the best model is chosen."""
+    test_scenes: int = 500
+    """Test scenes with 4 balls, and as many with 6 to 8."""
+    seen_frames: int = 10
+    """Frames of a test scene that are seen; each of the next is predicted from them."""
+    rollout_frames: int = 20
+    """Frames after those, predicted without input."""
+    data_seed: int = 0
+    """Seed of the scenes; runs with different seeds share them."""
+
+    flag_names: ClassVar[dict[str, str]] = RuleSettings.flag_names | {
+        "hidden_dim": "rule_hidden_dim"
+    }
+
+    @property
+    def clips(self) -> int:
+        """Clips of a training scene."""
+        return self.scene_frames // (self.frames + 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("model", self.model, get_args(Model))
+        require_choice("interaction", self.interaction, get_args(Kind))
+        require_choice("upsampling", self.upsampling, get_args(Upsampling))
+        for name in (
+            *("slots", "transfer_slots", "slot_dim", "hidden_dim", "first_iterations"),
+            *("iterations", "schemata", "frames", "train_scenes", "validation_scenes"),
+            *("test_scenes", "seen_frames"),
+        ):
+            require_int(name, getattr(self, name), at_least=1)
+        require_int("width", self.width, at_least=2)
+        require_int("rollout_frames", self.rollout_frames, at_least=0)
+        require_int("scene_frames", self.scene_frames, at_least=self.frames + 1)
+        if self.size not in (16, 32, 64, 128):
+            raise ValueError(f"size: got {self.size}, expected 16, 32, 64 or 128")
+        if self.interaction == "attention" and self.slot_dim % 4:
+            raise ValueError(f"slot_dim: got {self.slot_dim}, expected a multiple of 4 heads")
+        require_int("blind", self.blind, at_least=0)
+        if self.blind >= self.frames:
+            raise ValueError(f"blind: got {self.blind}, expected less than frames = {self.frames}")
+        for name in ("background", "curtain"):
+            require_type(name, getattr(self, name), bool, "True or False")
+        if self.settle_from is not None:
+            require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)
+        require_number("interact_from", self.interact_from, 0.0, 1.0, open_top=True)

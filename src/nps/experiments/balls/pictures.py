@@ -1,0 +1,43 @@
+"""Predicted frames as pictures: what is true, what was predicted, and which slot drew what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nps.inspect.grids import grid, to_bytes
+from nps.models.scoff import Prediction
+
+if TYPE_CHECKING:
+    from jaxtyping import Integer, UInt8
+    from numpy import ndarray
+
+SLOT_COLOURS = (
+    *((0, 114, 178), (230, 159, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233)),
+    *((213, 94, 0), (240, 228, 66), (160, 160, 160), (255, 255, 255)),
+)
+"""One for each slot, over and over; Okabe and Ito's first."""
+
+
+def prediction_picture(
+    images: UInt8[Tensor, "B T H W 3"], predicted: Prediction
+) -> UInt8[ndarray, "height width 3"]:
+    """Three rows for each scene, a column for each frame."""
+    drawn = to_bytes(predicted.images.permute(0, 1, 3, 4, 2).cpu().numpy())
+    slots = predicted.slots.shape[2]
+    segments = segment_picture(predicted.masks.argmax(2), slots)
+    rows = np.stack([images.cpu().numpy(), drawn, segments], 1)
+    return grid(rows.reshape(-1, *rows.shape[2:]))
+
+
+def segment_picture(
+    segments: Integer[Tensor, "*batch H W"], slots: int
+) -> UInt8[ndarray, "*batch H W 3"]:
+    """Each slot in its colour; the background, which is no slot, in black."""
+    colours = [SLOT_COLOURS[m % len(SLOT_COLOURS)] for m in range(slots)]
+    table = torch.tensor([*colours, (0, 0, 0)], dtype=torch.uint8)
+    picture: ndarray = table[segments.long().cpu()].numpy()
+    return picture

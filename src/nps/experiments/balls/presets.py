@@ -1,0 +1,46 @@
+"""The presets of bouncing balls: the paper's models, its controls, and ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nps.experiments.balls.config import Config
+from nps.experiments.experiment import Preset
+
+PRESETS = {
+    "balls": Preset("SCOFF++ with sequential NPS; rules start at zero (ours).", Config()),
+    "balls-as-published": Preset(
+        "SCOFF++ with sequential NPS, rules as everywhere else.", Config(zero_start=False)
+    ),
+    "balls-pnps": Preset(
+        "SCOFF++ with parallel NPS; rules start at zero (ours).",
+        Config(interaction="pnps", stages=1),
+    ),
+    "balls-attention": Preset(
+        "SCOFF++, with attention between slots.", Config(interaction="attention")
+    ),
+    "balls-scoff": Preset(
+        "SCOFF, with attention between object files and 4 schemata.",
+        Config(model="scoff", interaction="attention"),
+    ),
+    "balls-gnn": Preset("SCOFF++ with a GNN between slots.", Config(interaction="gnn")),
+    "balls-none": Preset("SCOFF++ with nothing between slots.", Config(interaction="none")),
+}
+
+SMALL: dict[str, Any] = {
+    "size": 32,
+    "width": 16,
+    "upsampling": "subpixel",
+    "frames": 4,
+    "scene_frames": 10,
+    "batch_size": 16,
+    "learning_rate": 1e-3,
+    "train_scenes": 2_000,
+    "epochs": 8,
+    "validate_every": 1,
+    "validation_scenes": 32,
+    "test_scenes": 50,
+}
+"""32 × 32 pixels and 2,000 steps, for a CPU."""
+
+QUICK = {"balls": SMALL, "balls-none": SMALL}

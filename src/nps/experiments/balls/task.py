@@ -1,0 +1,266 @@
+"""Train a model of bouncing balls to predict the next frame, and test it on more balls.
+
+Training scenes are simulated once, on the device; a step cuts its clips out of them, colours the
+balls at random, as the authors' program does, and draws the frames. Nothing but states is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nps.experiments.balls.config import BALLS, TRANSFER_BALLS, Config
+from nps.experiments.balls.measures import (
+    Measured,
+    centres,
+    colour_segments,
+    distances,
+    grid_segments,
+    mean_where,
+    near_collisions,
+    segmentation,
+    slots_of_balls,
+    tables,
+)
+from nps.experiments.balls.pictures import prediction_picture
+from nps.models.scoff import Prediction, Scoff, make_interaction
+from nps.perception.frames import BroadcastDecoder, FrameEncoder
+from nps.perception.object_files import SchemaReader, SlotReader
+from nps.training import rng
+from nps.training.data import Made
+from nps.training.task import Batch, Task
+from nps.worlds.balls import COLOURS, Scenes, make_scenes, render
+from nps.worlds.balls.drawing import Drawn
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
+    from numpy import ndarray
+
+ALONE, EXPLORE, SETTLE = "alone", "explore", "settle"
+"""The phases of training: without interaction, with noise in the choices, without noise."""
+SCENES_AT_ONCE = 50
+"""In validation and test."""
+DRAWN_SCENES = 3
+TRANSFER = "transfer_"
+"""Before the name of a metric: on 6 to 8 balls, with more slots."""
+
+
+class Part(NamedTuple):
+    """Some held-out scenes, and how they are shown."""
+
+    scenes: Scenes
+    noise: Float[Tensor, "B M D"]
+    """Where the slots start: a function of the seed of the data, so that a test can be repeated."""
+    transfer: bool
+    rollout: bool
+
+
+class BallsTask(Task):
+    """Data and loss for one config. Scenes are simulated when they are first needed."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.data = Made(config.train_scenes * config.clips)
+        self.noise_size = BALLS[1]
+        self._scenes: dict[str, Scenes] = {}
+
+    def scenes(self, split: str) -> Scenes:
+        """The scenes of "train", "validation", "test" or "transfer", on the device."""
+        if split not in self._scenes:
+            config = self.config
+            held_out = config.seen_frames + 1
+            count, frames = {
+                "train": (config.train_scenes, config.scene_frames),
+                "validation": (config.validation_scenes, held_out),
+                "test": (config.test_scenes, held_out + config.rollout_frames),
+                "transfer": (config.test_scenes, held_out + config.rollout_frames),
+            }[split]
+            balls = TRANSFER_BALLS if split == "transfer" else BALLS
+            seed = rng.derive(config.data_seed, split)
+            self._scenes[split] = make_scenes(count, frames, seed, balls=balls, device=self.device)
+        return self._scenes[split]
+
+    def make_model(self, seed: int) -> Scoff:
+        with rng.seeded(seed, "init"):
+            return make_model(self.config).to(self.device)
+
+    def phase(self, progress: float) -> str:
+        config = self.config
+        if progress < config.interact_from:
+            return ALONE
+        settles = config.settle_from is not None and progress >= config.settle_from
+        return SETTLE if settles else EXPLORE
+
+    def loss(self, model: Scoff, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        config = self.config
+        model.train(batch.phase != SETTLE)  # evaluation mode: the argmax
+        model.alone = batch.phase == ALONE
+        scenes, length = self.scenes("train"), config.frames + 1
+        scene, clip = batch.index % config.train_scenes, batch.index // config.train_scenes
+        time = clip.unsqueeze(-1) * length + torch.arange(length, device=batch.index.device)
+        frames, _ = render(
+            scenes.position[scene.unsqueeze(-1), time],
+            scenes.radius[scene],
+            scenes.present[scene],
+            (batch.noise * COLOURS).long(),
+            size=config.size,
+            curtain=scenes.curtain[scene] if config.curtain else None,
+        )
+        predicted = model(frames[:, : length - 1 - config.blind], steps=config.frames)
+        return squared_error(predicted.images, frames[:, 1:]).mean(), {}
+
+    # -- validation and test ------------------------------------------------------------------
+
+    def batches(self, split: str) -> Iterator[Part]:
+        if split == "validation":
+            yield from self._parts("validation", self.config.slots, rollout=False)
+        else:
+            yield from self._parts("test", self.config.slots, rollout=True)
+            yield from self._parts("transfer", self.config.transfer_slots, rollout=True)
+
+    def _parts(self, split: str, slots: int, *, rollout: bool) -> Iterator[Part]:
+        scenes = self.scenes(split)
+        count = len(scenes.radius)
+        draw = rng.generator("cpu", self.config.data_seed, split, "slots")
+        noise = torch.randn(count, slots, self.config.slot_dim, generator=draw).to(self.device)
+        for some in torch.arange(count, device=self.device).split(SCENES_AT_ONCE):
+            yield Part(scenes.at(some), noise[some], split == "transfer", rollout)
+
+    def draw_frames(self, scenes: Scenes) -> Drawn:
+        curtain = scenes.curtain if self.config.curtain else None
+        shown = (scenes.position, scenes.radius, scenes.present, scenes.colour)
+        return render(*shown, size=self.config.size, curtain=curtain)
+
+    def predict(self, model: Scoff, part: Part, images: UInt8[Tensor, "B T H W 3"]) -> Prediction:
+        """Each of the frames after the first; the last ones, if asked for, without input."""
+        seen = self.config.seen_frames
+        steps = images.shape[1] - 1 if part.rollout else seen
+        predicted: Prediction = model(
+            images[:, :seen], steps=steps, noise=part.noise, return_trace=True
+        )
+        return predicted
+
+    def measure(self, model: Scoff, part: Part) -> Measured:
+        seen, scenes = self.config.seen_frames, part.scenes
+        images, labels = self.draw_frames(scenes)
+        predicted = self.predict(model, part, images)
+        error = squared_error(predicted.images, images[:, 1 : 1 + predicted.images.shape[1]])
+        error = error.flatten(2).mean(-1)
+        segments = predicted.masks.argmax(2)
+        slots, objects = part.noise.shape[1], scenes.present.shape[1] + 1
+        components = predicted.masks.shape[2]
+        table = tables(labels[:, 1 : 1 + seen], segments[:, :seen], objects, components)
+        copied = squared_error(_channels_first(images[:, :seen]), images[:, 1 : 1 + seen])
+        measured = {"mse": error[:, :seen].mean(1), "copy_mse": copied.flatten(1).mean(1)}
+        measured |= segmentation(table)
+        if part.rollout:
+            measured["transfer"] = torch.full_like(error[:, 0], float(part.transfer))
+            slot_of_ball = slots_of_balls(table, slots)
+            found = centres(segments, slots)
+            far = distances(found, scenes.position[:, 1:], slot_of_ball)
+            moved = (scenes.position[:, 1:] - scenes.position[:, :-1]).norm(dim=-1)
+            balls = scenes.present.unsqueeze(1).expand_as(far)
+            near = near_collisions(scenes.collided)[:, 1:] & balls
+            for name, values in {"": far, "copy_": moved}.items():
+                measured[f"{name}position"] = mean_where(values[:, :seen], balls[:, :seen])
+                measured[f"{name}position_collision"] = mean_where(values[:, :seen], near[:, :seen])
+            late = segmentation(
+                tables(labels[:, 1 + seen :], segments[:, seen:], objects, components)
+            )
+            measured["rollout_mse"] = error[:, seen:].mean(1)
+            measured["rollout_fg_ari"] = late["fg_ari"]
+            measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
+            measured |= self._floors(scenes, labels[:, : 1 + seen], objects)
+        return measured
+
+    def _floors(self, scenes: Scenes, labels: UInt8[Tensor, "B T H W"], objects: int) -> Measured:
+        """What anyone gets: a fixed grid, colours alone, the true segments of the frame before."""
+        now, before = labels[:, 1:], labels[:, :-1]
+        floors = {
+            "grid": (grid_segments(now), 9),
+            "colour": (colour_segments(now, scenes.colour), COLOURS + 1),
+            "copy": (before, objects),
+        }
+        return {
+            f"{floor}_{name}": values
+            for floor, (segments, count) in floors.items()
+            for name, values in segmentation(tables(now, segments, objects, count)).items()
+            if not name.startswith("video_")
+        }
+
+    def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
+        """Means over scenes; of the test, apart for 4 balls and for 6 to 8."""
+        if split == "validation":
+            metrics = means(measured)
+            return {"score": metrics["mse"], **metrics}
+        transfer = measured.pop("transfer") > 0
+        metrics = means({name: values[~transfer] for name, values in measured.items()})
+        others = means({name: values[transfer] for name, values in measured.items()})
+        return {
+            "score": metrics["mse"],
+            **metrics,
+            **{f"{TRANSFER}{name}": value for name, value in others.items()},
+        }
+
+    def test(self, model: Scoff) -> dict[str, Any]:
+        layer = model.interaction
+        parameters = 0 if layer is None else sum(p.numel() for p in layer.parameters())
+        return {**super().test(model), "interaction_parameters": parameters}
+
+    @torch.no_grad()
+    def draw(self, model: Scoff) -> dict[str, UInt8[ndarray, "height width 3"]]:
+        """Validation scenes: true frames, predicted ones, and the segments of the prediction."""
+        part = next(self._parts("validation", self.config.slots, rollout=False))
+        part = part._replace(
+            scenes=part.scenes.at(slice(DRAWN_SCENES)), noise=part.noise[:DRAWN_SCENES]
+        )
+        images, _ = self.draw_frames(part.scenes)
+        predicted = self.predict(model, part, images)
+        return {"prediction": prediction_picture(images[:, 1:], predicted)}
+
+
+def make_model(config: Config) -> Scoff:
+    reader: SlotReader | SchemaReader
+    sizes = (config.slots, config.slot_dim, config.width)
+    if config.model == "scoff":
+        reader = SchemaReader(*sizes, schemata=config.schemata)
+    else:
+        reader = SlotReader(
+            *sizes, first_iterations=config.first_iterations, iterations=config.iterations
+        )
+    hidden = config.hidden_dim
+    return Scoff(
+        FrameEncoder(config.size, config.width),
+        reader,
+        make_interaction(
+            config.interaction, config.slot_dim, config.rule_config, hidden_dim=hidden
+        ),
+        BroadcastDecoder(
+            config.slot_dim,
+            config.size,
+            config.width,
+            background=config.background,
+            upsampling=config.upsampling,
+        ),
+        hidden_dim=hidden,
+    )
+
+
+def squared_error(
+    predicted: Float[Tensor, "B T 3 H W"], images: UInt8[Tensor, "B T H W 3"]
+) -> Float[Tensor, "B T 3 H W"]:
+    return (predicted - _channels_first(images)).square()
+
+
+def _channels_first(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 H W"]:
+    return images.permute(0, 1, 4, 2, 3).float() / 255.0
+
+
+def means(measured: Measured) -> dict[str, float]:
+    """Over scenes, without those where something is not defined (no collision, no ball)."""
+    found = {name: values.double().nanmean().item() for name, values in measured.items()}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
