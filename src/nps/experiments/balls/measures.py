@@ -69,7 +69,8 @@ def distances(
     shape = (*position.shape[:3], 2)
     slot = slot_of_ball.clamp(min=0)[:, None, :, None].expand(shape)
     predicted = torch.where(slot_of_ball[:, None, :, None] >= 0, found.gather(2, slot), 0.5 * BOX)
-    return torch.linalg.vector_norm(predicted - position, dim=-1)
+    far: Tensor = torch.linalg.vector_norm(predicted - position, dim=-1)
+    return far
 
 
 def mean_where(values: Float[Tensor, "B T M"], where: Bool[Tensor, "B T M"]) -> Float[Tensor, "B"]:

@@ -13,6 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nps.experiments.balls.collisions import (
+    PREFIX,
+    attended,
+    chosen_contexts,
+    count_firing,
+    count_pairs,
+    of_balls,
+    rates,
+)
 from nps.experiments.balls.config import BALLS, TRANSFER_BALLS, Config
 from nps.experiments.balls.measures import (
     Measured,
@@ -27,9 +36,11 @@ from nps.experiments.balls.measures import (
     tables,
 )
 from nps.experiments.balls.pictures import prediction_picture
+from nps.interactions import Attention
 from nps.models.scoff import Prediction, Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
+from nps.rules import Trace
 from nps.training import rng
 from nps.training.data import Made
 from nps.training.task import Batch, Task
@@ -175,7 +186,24 @@ class BallsTask(Task):
             measured["rollout_fg_ari"] = late["fg_ari"]
             measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
             measured |= self._floors(scenes, labels[:, : 1 + seen], objects)
+            measured |= self._collisions(model, predicted, scenes, slot_of_ball)
         return measured
+
+    def _collisions(
+        self, model: Scoff, predicted: Prediction, scenes: Scenes, slot_of_ball: Tensor
+    ) -> Measured:
+        """What rules, or attention, say about who bumped whom in the frames with input."""
+        seen, layer = self.config.seen_frames, model.interaction
+        truth = scenes.collided[:, 1 : 1 + seen], scenes.present
+        if predicted.trace is not None:
+            trace = Trace(*(x[:, :seen] for x in predicted.trace))
+            told = of_balls(chosen_contexts(trace), slot_of_ball)
+            fired = count_firing(trace, self.config.rules, slot_of_ball, *truth)
+            return count_pairs(told, *truth) | fired
+        if isinstance(layer, Attention):
+            told = of_balls(attended(layer, predicted.before[:, :seen]), slot_of_ball)
+            return count_pairs(told, *truth)
+        return {}
 
     def _floors(self, scenes: Scenes, labels: UInt8[Tensor, "B T H W"], objects: int) -> Measured:
         """What anyone gets: a fixed grid, colours alone, the true segments of the frame before."""
@@ -195,11 +223,11 @@ class BallsTask(Task):
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         """Means over scenes; of the test, apart for 4 balls and for 6 to 8."""
         if split == "validation":
-            metrics = means(measured)
+            metrics = summary(measured)
             return {"score": metrics["mse"], **metrics}
         transfer = measured.pop("transfer") > 0
-        metrics = means({name: values[~transfer] for name, values in measured.items()})
-        others = means({name: values[transfer] for name, values in measured.items()})
+        metrics = summary({name: values[~transfer] for name, values in measured.items()})
+        others = summary({name: values[transfer] for name, values in measured.items()})
         return {
             "score": metrics["mse"],
             **metrics,
@@ -260,7 +288,12 @@ def _channels_first(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 
     return images.permute(0, 1, 4, 2, 3).float() / 255.0
 
 
-def means(measured: Measured) -> dict[str, float]:
-    """Over scenes, without those where something is not defined (no collision, no ball)."""
-    found = {name: values.double().nanmean().item() for name, values in measured.items()}
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+def summary(measured: Measured) -> dict[str, Any]:
+    """Means over scenes, without those where something is not defined (no collision, no ball),
+    and the rates of what was counted."""
+    found = {
+        name: values.double().nanmean().item()
+        for name, values in measured.items()
+        if not name.startswith(PREFIX)
+    }
+    return {name: x for name, x in found.items() if not math.isnan(x)} | rates(measured)

@@ -1,0 +1,141 @@
+"""Do rules fire when balls collide, and is the context of the one the other?
+
+The trace of a prediction says which slot a rule changed, and which slot was its context. With the
+slot of each ball (of the whole video's segments), that is a statement of who bumped whom, which can
+be right or wrong. Attention makes no such statement; its largest weight on another slot is read as
+one, for comparison.
+
+Everything is counted for each scene; `rates` makes numbers of the sums over scenes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nps.experiments.balls.measures import Measured
+from nps.interactions import Attention
+from nps.rules import Trace
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int64
+
+PREFIX = "count_"
+"""Before the names of counts, which are summed over scenes where other numbers are averaged."""
+
+
+def chosen_contexts(trace: Trace) -> Bool[Tensor, "B T S S"]:
+    """Row s: the slots that slot s had as its context, in any stage."""
+    slots = trace.context.shape[-1]
+    at = trace.context.unsqueeze(-1) == torch.arange(slots, device=trace.context.device)
+    return at.any(-3)
+
+
+def attended(layer: Attention, slots: Float[Tensor, "B T S D"]) -> Bool[Tensor, "B T S S"]:
+    """Row s: the other slot with the largest weight, the mean of all heads."""
+    flat = slots.flatten(0, 1)
+    weights: Tensor = layer.attention(flat, flat, flat, need_weights=True)[1]
+    m = slots.shape[-2]
+    own = torch.eye(m, dtype=torch.bool, device=slots.device)
+    best = weights.masked_fill(own, -1.0).argmax(-1)
+    return F.one_hot(best, m).bool().view(*slots.shape[:-1], m) & ~own
+
+
+def of_balls(
+    slots: Bool[Tensor, "B T S S"], slot_of_ball: Int64[Tensor, "B M"]
+) -> Bool[Tensor, "B T M M"]:
+    """From statements about slots to statements about the balls that they show."""
+    b, t = slots.shape[:2]
+    m = slot_of_ball.shape[1]
+    at = slot_of_ball.clamp(min=0)[:, None, :, None].expand(b, t, m, slots.shape[-1])
+    rows = slots.gather(2, at)
+    pairs = rows.gather(3, slot_of_ball.clamp(min=0)[:, None, None].expand(b, t, m, m))
+    known = slot_of_ball >= 0
+    return pairs & (known.unsqueeze(-1) & known.unsqueeze(-2))[:, None]
+
+
+def count_pairs(
+    told: Bool[Tensor, "B T M M"],
+    collided: Bool[Tensor, "B T M M"],
+    present: Bool[Tensor, "B M"],
+) -> Measured:
+    """How often what is told about pairs of balls is true.
+
+    Args:
+        told: [i, j]: ball j was the context of ball i.
+        collided: which balls hit each other in the same frame.
+        present: which balls there are.
+    """
+    own = torch.eye(told.shape[-1], dtype=torch.bool, device=told.device)
+    told = told & ~own & (present.unsqueeze(-1) & present.unsqueeze(-2))[:, None]
+    others = (present.sum(-1) - 1).clamp(min=1)[:, None, None]
+    chance = collided.sum(-1) / others  # that a random other ball is one it hits
+    speaks, hit = told.any(-1), collided.any(-1)
+    either = told | told.mT
+    counts = {
+        "told": told,
+        "told_true": told & collided,
+        "told_chance": told.sum(-1) * chance,
+        "pairs": collided.triu(1),
+        "pairs_told": (either & collided).triu(1),
+        "asked": speaks & hit,
+        "asked_true": (told & collided).any(-1),
+        "asked_chance": torch.where(speaks & hit, chance, 0.0),
+    }
+    return {f"{PREFIX}{name}": x.flatten(1).sum(1, dtype=torch.float) for name, x in counts.items()}
+
+
+def count_firing(
+    trace: Trace,
+    rules: int,
+    slot_of_ball: Int64[Tensor, "B M"],
+    collided: Bool[Tensor, "B T M M"],
+    present: Bool[Tensor, "B M"],
+) -> Measured:
+    """How often each rule fires on balls that collide in this frame, and on others."""
+    b, t, k, _ = trace.rule.shape
+    at = slot_of_ball.clamp(min=0)[:, None, None].expand(b, t, k, -1)
+    known = (slot_of_ball >= 0) & present
+    rule = torch.where(known[:, None, None], trace.rule.gather(3, at), -1)
+    fired = rule.unsqueeze(-1) == torch.arange(rules, device=rule.device)
+    fired = fired.any(2)  # (B, T, M, N), in any stage
+    hit = collided.any(-1) & known[:, None]
+    free = ~collided.any(-1) & known[:, None]
+    counted = {}
+    for name, where in {"hit": hit, "free": free}.items():
+        counted[f"{PREFIX}{name}"] = where.flatten(1).sum(1)
+        counted[f"{PREFIX}{name}_fired"] = (fired.any(-1) & where).flatten(1).sum(1)
+        counted[f"{PREFIX}{name}_rules"] = (fired & where.unsqueeze(-1)).sum((1, 2))
+    return counted
+
+
+def rates(measured: Measured) -> dict[str, Any]:
+    """Metrics from the counts of all scenes; those without a single case are left out."""
+    sums = {
+        name.removeprefix(PREFIX): values.double().sum(0)
+        for name, values in measured.items()
+        if name.startswith(PREFIX)
+    }
+    found: dict[str, Any] = {}
+    shares = {
+        "pair_precision": ("told_true", "told"),
+        "pair_precision_chance": ("told_chance", "told"),
+        "pair_recall": ("pairs_told", "pairs"),
+        "partner": ("asked_true", "asked"),
+        "partner_chance": ("asked_chance", "asked"),
+        "firing_collision": ("hit_fired", "hit"),
+        "firing_elsewhere": ("free_fired", "free"),
+    }
+    for name, (part, whole) in shares.items():
+        if part in sums and sums[whole] > 0:
+            found[name] = (sums[part] / sums[whole]).item()
+    if "hit_rules" in sums and sums["hit"] > 0 and sums["free"] > 0:
+        near, far = sums["hit_rules"] / sums["hit"], sums["free_rules"] / sums["free"]
+        best = int((near - far).argmax())
+        found |= {"collision_rule": best, "collision_rule_collision": near[best].item()}
+        found |= {"collision_rule_elsewhere": far[best].item()}
+        found["firing_table"] = torch.stack([near, far]).tolist()
+    return found

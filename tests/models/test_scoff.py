@@ -1,0 +1,112 @@
+"""SCOFF and SCOFF++: causal, equivariant, with any interaction, with and without input."""
+
+import pytest
+import torch
+
+from nps.interactions import GNN, Attention
+from nps.models.scoff import Scoff, make_interaction
+from nps.perception.frames import BroadcastDecoder, FrameEncoder
+from nps.perception.object_files import SchemaReader, SlotReader
+from nps.rules import ParallelNPS, RuleConfig, SequentialNPS
+
+KINDS = {
+    "attention": Attention,
+    "snps": SequentialNPS,
+    "pnps": ParallelNPS,
+    "gnn": GNN,
+    "none": type(None),
+}
+ALL = pytest.mark.parametrize("kind", KINDS)
+
+
+def make(kind, reader=SlotReader):
+    torch.manual_seed(0)
+    layer = make_interaction(kind, 8, RuleConfig(3, stages=2, rule_dim=4), hidden_dim=16)
+    assert isinstance(layer, KINDS[kind])
+    encoder, decoder = FrameEncoder(16, 6), BroadcastDecoder(8, 16, 6)
+    return Scoff(encoder, reader(3, 8, 6), layer, decoder, hidden_dim=16).eval()
+
+
+def frames(t=4):
+    return torch.randint(256, (2, t, 16, 16, 3), dtype=torch.uint8)
+
+
+@ALL
+@pytest.mark.parametrize("reader", [SlotReader, SchemaReader])
+def test_a_prediction_knows_only_what_came_before(kind, reader):
+    model, shown, noise = make(kind, reader), frames(), torch.randn(2, 3, 8)
+    other = shown.clone()
+    other[:, 2:] = frames(2)
+    first, second = (model(x, noise=noise).images for x in (shown, other))
+    assert first.shape == (2, 4, 3, 16, 16)
+    assert torch.equal(first[:, :2], second[:, :2])
+    assert not torch.allclose(first[:, 2:], second[:, 2:])
+
+
+@ALL
+def test_without_input_it_goes_on_by_itself(kind):
+    """As if written out: slots move and interact, frame after frame."""
+    model, shown, noise = make(kind), frames(), torch.randn(2, 3, 8)
+    seen, both = model(shown, noise=noise), model(shown, steps=7, noise=noise)
+    torch.testing.assert_close(both.images[:, :4], seen.images)
+    slots = seen.slots[:, -1]
+    for t in range(4, 7):
+        slots = slots + model.move(slots)
+        torch.testing.assert_close(both.before[:, t], slots)
+        slots = slots if model.interaction is None else model.interaction(slots)
+        torch.testing.assert_close(both.slots[:, t], slots)
+        torch.testing.assert_close(both.images[:, t], model.decoder(slots).images)
+
+
+@ALL
+def test_slots_are_a_set_of_any_number(kind):
+    model, shown, noise = make(kind), frames(), torch.randn(2, 5, 8)
+    order = torch.randperm(5)
+    straight, permuted = model(shown, noise=noise), model(shown, noise=noise[:, order])
+    torch.testing.assert_close(straight.images, permuted.images, rtol=1e-4, atol=1e-4)
+    background = torch.tensor([5])
+    torch.testing.assert_close(
+        straight.masks[:, :, torch.cat([order, background])], permuted.masks, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_frames_drawn_at_once_are_those_drawn_one_by_one():
+    model, shown, noise = make("snps"), frames(), torch.randn(2, 3, 8)
+    together = model(shown, noise=noise)
+    with torch.no_grad():
+        apart = model(shown, noise=noise)
+    torch.testing.assert_close(together.images, apart.images)
+    torch.testing.assert_close(together.masks, apart.masks)
+
+
+@pytest.mark.parametrize("kind", ["snps", "pnps"])
+def test_the_trace_has_a_row_for_each_frame(kind):
+    model, shown, noise = make(kind), frames(), torch.randn(2, 3, 8)
+    predicted = model(shown, steps=6, noise=noise, return_trace=True)
+    assert predicted.trace.rule.shape == (2, 6, 2, 3)
+    _, last = model.interaction(predicted.before[:, 5], return_trace=True)
+    assert torch.equal(predicted.trace.rule[:, 5], last.rule)
+    assert torch.equal(predicted.trace.context[:, 5], last.context)
+    assert model(shown, noise=noise).trace is None
+
+
+def test_a_phase_without_interaction():
+    model, shown, noise = make("snps"), frames(), torch.randn(2, 3, 8)
+    model.alone = True
+    predicted = model(shown, noise=noise, return_trace=True)
+    assert torch.equal(predicted.slots, predicted.before)
+    assert predicted.trace is None
+
+
+@ALL
+@pytest.mark.parametrize("reader", [SlotReader, SchemaReader])
+def test_every_parameter_learns_also_in_bf16(kind, reader):
+    model, shown = make(kind, reader).train(), frames()
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        predicted = model(shown)
+        loss = (predicted.images - 0.3).square().sum()
+    assert predicted.slots.dtype == predicted.images.dtype == torch.float32
+    loss.backward()
+    silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    # One number for all slots shifts all scores of a softmax alike.
+    assert not [name for name in silent if not name.endswith(("in_proj_bias", "null_rule"))]

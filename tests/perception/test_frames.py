@@ -1,0 +1,76 @@
+"""Frames to features and slots to frames, against the same written out."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from nps.perception.frames import GRID, BroadcastDecoder, FrameEncoder
+
+UPSAMPLING = pytest.mark.parametrize("upsampling", ["deconv", "subpixel"])
+
+
+def test_the_encoder_written_out():
+    torch.manual_seed(0)
+    encoder = FrameEncoder(16, 8)
+    frames = torch.randint(256, (3, 16, 16, 3), dtype=torch.uint8)
+    x = frames.permute(0, 3, 1, 2) / 255
+    for i, layer in enumerate(encoder.convolutions):
+        x = F.conv2d(x, layer.weight, layer.bias, stride=1 if i else 2, padding=2).relu()
+    expected = []
+    for row in range(8):
+        for column in range(8):
+            down, right = row / 7, column / 7
+            borders = torch.tensor([down, right, 1 - down, 1 - right])
+            pixel = encoder.norm(x[:, :, row, column] + encoder.place.linear(borders))
+            expected.append(encoder.out(encoder.hidden(pixel).relu()))
+    torch.testing.assert_close(encoder(frames), torch.stack(expected, 1))
+
+
+@UPSAMPLING
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("size", [16, 32, 64])
+def test_slots_are_drawn_one_by_one_and_compete(upsampling, background, size):
+    torch.manual_seed(0)
+    decoder = BroadcastDecoder(6, size, 8, background=background, upsampling=upsampling)
+    if background:
+        decoder.background.data = torch.tensor([0.1, 0.5, 0.9])
+    slots = torch.randn(2, 3, 6)
+    images, masks = decoder(slots)
+    assert images.shape == (2, 3, size, size)
+    assert masks.shape == (2, 3 + background, size, size)
+    for b in range(2):
+        colours, logits = [], []
+        for slot in slots[b]:
+            grid = (slot + decoder.place()).T.reshape(1, 6, GRID, GRID)
+            drawn = decoder.layers(grid)[0]
+            colours.append(drawn[:3])
+            logits.append(drawn[3])
+        if background:
+            colours.append(decoder.background[:, None, None].expand(3, size, size))
+            logits.append(torch.zeros(size, size))
+        share = torch.stack(logits).softmax(0)
+        torch.testing.assert_close(masks[b], share)
+        expected = sum(m * c for m, c in zip(share, colours, strict=True))
+        torch.testing.assert_close(images[b], expected)
+
+
+@UPSAMPLING
+def test_every_parameter_learns(upsampling):
+    decoder = BroadcastDecoder(6, 32, 8, upsampling=upsampling)
+    encoder = FrameEncoder(32, 8)
+    images, _ = decoder(torch.randn(2, 3, 6))
+    features = encoder(torch.randint(256, (2, 32, 32, 3), dtype=torch.uint8))
+    (images.square().sum() + features.square().sum()).backward()
+    for module in (encoder, decoder):
+        assert all(p.grad is not None and p.grad.any() for p in module.parameters())
+
+
+@pytest.mark.parametrize("size", [8, 24, 63])
+def test_sizes_that_cannot_be_doubled_to_are_refused(size):
+    with pytest.raises(ValueError, match=f"size: got {size}"):
+        BroadcastDecoder(6, size)
+
+
+def test_odd_frames_are_refused():
+    with pytest.raises(ValueError, match="size: got 15, expected an even number"):
+        FrameEncoder(15)
