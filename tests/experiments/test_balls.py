@@ -1,0 +1,389 @@
+"""Bouncing balls: the task, its metrics with models that know the truth, collisions, commands."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import math
+
+import pytest
+import torch
+
+from nps import cli
+from nps.experiments.balls import PRESETS, QUICK, BallsTask, Config, collisions, measures
+from nps.experiments.balls.task import ALONE, EXPLORE, SETTLE
+from nps.interactions import Attention
+from nps.models.scoff import Prediction
+from nps.rules import SequentialNPS, Trace
+from nps.training.batches import Batches
+from nps.training.config import from_json, to_json
+from nps.training.loop import Settings, train
+from nps.training.run import Run
+from nps.training.signals import Interrupted
+from nps.training.task import Batch
+from nps.worlds.balls import PALETTE, make_scenes, render
+from tests.training.tools import files
+
+CPU = torch.device("cpu")
+TINY = {
+    "size": 16,
+    "width": 4,
+    "slot_dim": 8,
+    "hidden_dim": 8,
+    "rule_hidden_dim": 8,
+    "frames": 3,
+    "scene_frames": 8,
+    "train_scenes": 8,
+    "batch_size": 4,
+    "epochs": 2,
+    "validate_every": 1,
+    "validation_scenes": 3,
+    "test_scenes": 3,
+    "seen_frames": 4,
+    "rollout_frames": 3,
+}
+FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+
+
+def task_of(**changes):
+    return BallsTask(Config(**{**TINY, **changes}), CPU)
+
+
+def batch_of(task, size=4, phase=EXPLORE):
+    noise = torch.rand(size, task.noise_size, generator=torch.Generator().manual_seed(0))
+    index = torch.arange(size) * 5 % task.examples
+    return Batch(index, noise, torch.tensor(0.0), phase)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_builds_round_trips_and_steps(name):
+    config = dataclasses.replace(PRESETS[name].config, **TINY)
+    assert from_json(Config, to_json(config)) == config
+    task = BallsTask(config, CPU)
+    loss, _ = task.loss(task.make_model(0), batch_of(task))
+    loss.backward()
+    assert math.isfinite(loss.item())
+
+
+def test_the_paper_and_the_short_version():
+    paper = PRESETS["balls"].config
+    assert (paper.rules, paper.rule_dim, paper.key_dim, paper.rule_hidden_dim) == (10, 32, 32, 128)
+    for name, changes in QUICK.items():
+        assert dataclasses.replace(PRESETS[name].config, **changes).size == 32
+
+
+class Watcher(torch.nn.Module):
+    """Takes the place of a model: keeps what it is shown, and predicts grey."""
+
+    interaction = None
+
+    def forward(self, frames, *, steps=None, **_):
+        self.seen = frames
+        b, _, h, w, _ = frames.shape
+        return Prediction(torch.full((b, steps, 3, h, w), 0.5), None, None, None, None)
+
+
+@pytest.mark.parametrize("curtain", [False, True])
+def test_a_step_draws_its_clips_from_the_states(curtain):
+    """Clip by clip, against the renderer; the colours are those of the noise."""
+    task = task_of(curtain=curtain, blind=1)
+    batch, model = batch_of(task), Watcher()
+    loss, _ = task.loss(model, batch)
+    scenes, errors = task.scenes("train"), []
+    for i, index in enumerate(batch.index.tolist()):
+        scene, clip = index % 8, index // 8
+        at = slice(4 * clip, 4 * clip + 4)
+        images, labels = render(
+            scenes.position[scene : scene + 1, at],
+            scenes.radius[scene : scene + 1],
+            scenes.present[scene : scene + 1],
+            torch.tensor([[math.floor(4 * u) for u in batch.noise[i].tolist()]]),
+            size=16,
+            curtain=scenes.curtain[scene : scene + 1] if curtain else None,
+        )
+        assert torch.equal(model.seen[i], images[0, :2])  # the last is predicted without input
+        errors.append((images[0, 1:] / 255 - 0.5).square().mean())
+        assert labels.max() <= 4
+    assert loss.item() == pytest.approx(torch.stack(errors).mean().item(), rel=1e-5)
+
+
+def test_phases_follow_the_schedule():
+    task = task_of(interact_from=0.2, settle_from=0.6)
+    assert [task.phase(p) for p in (0.0, 0.1, 0.3, 0.7)] == [ALONE, ALONE, EXPLORE, SETTLE]
+    model = task.make_model(0)
+    with torch.no_grad():  # rules that do something
+        model.interaction.rules.weight_out.normal_()
+    losses = {}
+    for phase in (ALONE, EXPLORE, SETTLE):
+        torch.manual_seed(1)
+        losses[phase] = task.loss(model, batch_of(task, phase=phase))[0].item()
+        assert model.alone == (phase == ALONE)
+        assert model.training == (phase != SETTLE)
+    assert len(set(losses.values())) == 3
+    assert task_of().phase(0.99) == EXPLORE
+
+
+class Oracle(torch.nn.Module):
+    """Knows the truth, and draws each ball by the slot of its number."""
+
+    interaction = None
+
+    def __init__(self, task, wrong=0):
+        super().__init__()
+        self.task, self.wrong = task, wrong
+
+    def forward(self, frames, *, steps, noise, return_trace):
+        b, slots = noise.shape[:2]
+        name = next(
+            name
+            for name in ("validation", "test", "transfer")
+            if torch.equal(self.task.draw_frames(self.task.scenes(name)).images[:, 0], frames[:, 0])
+        )
+        images, labels = self.task.draw_frames(self.task.scenes(name))
+        images, labels = images[:, 1 : 1 + steps], labels[:, 1 : 1 + steps].long()
+        component = torch.where(labels > 0, labels - 1, slots)  # the background comes last
+        if self.wrong:  # from this frame on, two slots have changed places
+            late = component[:, self.wrong :]
+            late = torch.where(late == 0, 1, torch.where(late == 1, 0, late))
+            component = torch.cat([component[:, : self.wrong], late], 1)
+        masks = torch.nn.functional.one_hot(component, slots + 1).permute(0, 1, 4, 2, 3)
+        empty = torch.zeros(b, steps, slots, 8)
+        return Prediction(images.permute(0, 1, 4, 2, 3) / 255, masks.float(), empty, empty, None)
+
+
+def test_who_knows_the_truth_gets_full_marks():
+    task = task_of(size=32)
+    found = task.test(Oracle(task))
+    for prefix in ("", "transfer_"):
+        for metric in ("fg_ari", "ari", "fg_miou", "video_fg_ari", "video_ari", "video_fg_miou"):
+            assert found[prefix + metric] == pytest.approx(1.0), metric
+        for metric in ("mse", "rollout_mse"):
+            assert found[prefix + metric] == pytest.approx(0.0, abs=1e-12)
+        for metric in ("position", "position_collision", "rollout_position"):
+            assert found.get(prefix + metric, 0.0) < 0.1  # pixels are 0.3 wide
+        assert found[f"{prefix}rollout_fg_ari"] == pytest.approx(1.0)
+        assert 0.3 < found[f"{prefix}copy_position"] < 0.7
+        assert found[f"{prefix}copy_mse"] > 0.01
+
+
+def test_who_confuses_two_balls_loses_in_the_video_alone():
+    task = task_of(size=32)
+    found = task.test(Oracle(task, wrong=2))
+    assert found["fg_ari"] == found["fg_miou"] == pytest.approx(1.0)
+    assert found["video_fg_ari"] < 0.8
+    assert found["video_fg_miou"] < 0.8
+    assert found["position"] > 0.5
+
+
+def test_floors_are_those_of_the_prototype():
+    """Measured before, with another generator and 300 frames (foreground ARI, ARI)."""
+    task = task_of(size=64, test_scenes=40)
+    floors = {}
+    for split in ("test", "transfer"):
+        scenes = task.scenes(split)
+        labels = task.draw_frames(scenes).labels
+        for name, values in task._floors(scenes, labels, scenes.present.shape[1] + 1).items():
+            floors[split, name] = values.mean().item()
+    expected = {
+        ("test", "grid"): (0.714, 0.021),
+        ("test", "colour"): (0.616, 0.987),
+        ("test", "copy"): (0.587, 0.653),
+        ("transfer", "grid"): (0.664, 0.039),
+        ("transfer", "colour"): (0.474, 0.963),
+        ("transfer", "copy"): (0.573, 0.593),
+    }
+    for (split, name), (foreground, full) in expected.items():
+        assert floors[split, f"{name}_fg_ari"] == pytest.approx(foreground, abs=0.08)
+        assert floors[split, f"{name}_ari"] == pytest.approx(full, abs=0.04)
+
+
+def test_colour_segments_are_what_the_image_shows():
+    scenes = make_scenes(3, 2, seed=0)
+    images, labels = render(scenes.position, scenes.radius, scenes.present, scenes.colour, size=32)
+    segments = measures.colour_segments(labels, scenes.colour)
+    inks = torch.tensor([(0, 0, 0), *PALETTE], dtype=torch.uint8)
+    assert torch.equal(inks[segments], images)
+
+
+def test_centres_by_hand():
+    segments = torch.full((1, 1, 4, 4), 2)  # slot 2; pixels are 2.5 wide
+    segments[0, 0, 0, 1:3] = 0  # the first row, columns 1 and 2
+    found = measures.centres(segments, 3)[0, 0]
+    assert found[0].tolist() == [5.0, 1.25]
+    assert found[1].tolist() == [5.0, 5.0]  # has no pixels
+    position = torch.tensor([[[[5.0, 2.25], [0.0, 5.0]]]])
+    far = measures.distances(found[None, None], position, torch.tensor([[0, -1]]))
+    assert far.tolist() == [[[1.0, 5.0]]]
+
+
+def test_frames_near_collisions():
+    collided = torch.zeros(1, 5, 3, 3, dtype=torch.bool)
+    collided[0, 2, 0, 1] = collided[0, 2, 1, 0] = True
+    near = measures.near_collisions(collided)
+    assert near[0].any(-1).tolist() == [False, False, True, True, False]
+    assert near[0, 2].tolist() == [True, True, False]
+
+
+def trace_of(rule, context):
+    """One scene, one frame, K stages of M slots."""
+    rule, context = (torch.tensor(x)[None, None] for x in (rule, context))
+    return Trace(rule, context, torch.zeros(1), torch.zeros(1))
+
+
+def test_who_bumped_whom_by_hand():
+    """Four slots; balls 0, 1, 2 are shown by slots 2, 0, 3. Balls 0 and 1 collide."""
+    slot_of_ball, present = torch.tensor([[2, 0, 3]]), torch.ones(1, 3, dtype=torch.bool)
+    collided = torch.zeros(1, 1, 3, 3, dtype=torch.bool)
+    collided[0, 0, 0, 1] = collided[0, 0, 1, 0] = True
+    # Stage 0: rule 4 on slot 2 (ball 0), context slot 0 (ball 1): true.
+    # Stage 1: rule 1 on slot 3 (ball 2), context slot 2 (ball 0): false.
+    # Stage 2: rule 1 on slot 1 (no ball), context slot 0.
+    trace = trace_of(
+        [[-1, -1, 4, -1], [-1, -1, -1, 1], [-1, 1, -1, -1]],
+        [[-1, -1, 0, -1], [-1, -1, -1, 2], [-1, 0, -1, -1]],
+    )
+    told = collisions.of_balls(collisions.chosen_contexts(trace), slot_of_ball)
+    assert told[0, 0].nonzero().tolist() == [[0, 1], [2, 0]]
+    counted = collisions.count_pairs(told, collided, present)
+    counted |= collisions.count_firing(trace, 5, slot_of_ball, collided, present)
+    found = collisions.rates(counted)
+    assert found["pair_precision"] == 0.5
+    assert found["pair_precision_chance"] == pytest.approx(0.25)  # 1 of 2 others, and none of 2
+    assert found["pair_recall"] == 1.0
+    assert found["partner"] == 1.0
+    assert found["partner_chance"] == 0.5
+    assert found["firing_collision"] == 0.5  # ball 0, not ball 1
+    assert found["firing_elsewhere"] == 1.0  # ball 2
+    assert (found["collision_rule"], found["collision_rule_collision"]) == (4, 0.5)
+    assert found["collision_rule_elsewhere"] == 0.0
+
+
+def test_a_ball_that_is_its_own_context_tells_nothing():
+    slot_of_ball, present = torch.tensor([[1, 0]]), torch.ones(1, 2, dtype=torch.bool)
+    collided = torch.tensor([[[[False, True], [True, False]]]])
+    trace = trace_of([[3, -1]], [[0, -1]])
+    told = collisions.of_balls(collisions.chosen_contexts(trace), slot_of_ball)
+    found = collisions.rates(collisions.count_pairs(told, collided, present))
+    assert "pair_precision" not in found
+    assert found["pair_recall"] == 0.0
+
+
+def test_the_trace_of_a_layer_is_read_as_by_a_loop():
+    torch.manual_seed(0)
+    layer = SequentialNPS(6, 4, stages=2).eval()
+    slots = torch.randn(3, 5, 4, 6)
+    _, trace = layer(slots, return_trace=True)
+    chosen = collisions.chosen_contexts(trace)
+    expected = torch.zeros(3, 5, 4, 4, dtype=torch.bool)
+    for b, t, k, m in (trace.rule >= 0).nonzero().tolist():
+        expected[b, t, m, trace.context[b, t, k, m]] = True
+    assert torch.equal(chosen, expected)
+
+
+def test_attention_points_at_the_other_slot_that_it_reads_most():
+    torch.manual_seed(0)
+    layer = Attention(8).eval()
+    slots = torch.randn(2, 3, 4, 8)
+    pointed = collisions.attended(layer, slots)
+    for b in range(2):
+        for t in range(3):
+            x = slots[b, t]
+            weight, bias = layer.attention.in_proj_weight, layer.attention.in_proj_bias
+            q, k = ((x @ weight[i : i + 8].T + bias[i : i + 8]).view(4, 4, 2) for i in (0, 8))
+            shares = torch.einsum("ihd,jhd->hij", q, k).div(2**0.5).softmax(-1).mean(0)
+            shares.fill_diagonal_(-1)
+            assert pointed[b, t].nonzero()[:, 1].tolist() == shares.argmax(-1).tolist()
+
+
+def test_stopped_and_resumed_it_ends_the_same(tmp_path):
+    """A recurrent task with noise in starts and choices, from states: bit for bit."""
+    changes = {"interact_from": 0.3, "settle_from": 0.8}
+    for name, stops in {"whole": [], "parts": [3, 6]}.items():
+        run = Run(tmp_path / name)
+        run.folder.mkdir()
+        how = {"seconds_between_saves": 1e9}
+        for stop in stops:
+            task = task_of(**changes)
+            with pytest.raises(Interrupted):
+                train(task, task.config, {0: run}, CPU, Settings(stop_at=stop, **how), str)
+        task = task_of(**changes)
+        train(task, task.config, {0: run}, CPU, Settings(**how), str)
+    whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
+    assert whole["metrics.jsonl"] == parts["metrics.jsonl"]
+    last = [name for name in whole if "step-00000008" in name and "manifest" not in name]
+    assert len(last) > 3
+    assert all(whole[name] == parts[name] for name in last)
+
+
+def test_the_order_of_clips_covers_all_scenes():
+    task = task_of()
+    assert task.examples == 16
+    batches = Batches(task.data, 4, task.noise_size, [0], CPU)
+    assert sorted(batches.order(0, 0).flatten().tolist()) == list(range(16))
+    batches.close()
+
+
+def call(*args, code=0):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main(args)
+            ended = 0
+        except SystemExit as stop:
+            ended = int(stop.code or 0)
+    assert ended == code, (ended, err.getvalue())
+    return out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *([f"--interaction={kind}"] for kind in ("attention", "snps", "pnps", "gnn", "none")),
+        ["--model=scoff", "--interaction=attention"],
+        ["--no-background", "--upsampling=subpixel", "--curtain", "--blind=1"],
+    ],
+    ids=" ".join,
+)
+def test_each_model_trains_and_is_tested_by_the_command(tmp_path, flags):
+    run = str(tmp_path / "run")
+    call("train", "balls", "--out", run, *FLAGS, "--epochs=1", "--train-scenes=4", *flags)
+    out, _ = call("eval", run)
+    assert "transfer_fg_ari" in out
+    tested = json.loads((tmp_path / "run/test.json").read_text())
+    assert tested["copy_mse"] > 0
+    assert list((tmp_path / "run/figures").glob("prediction-*.png"))
+
+
+def test_a_report_of_two_models(tmp_path):
+    for name in ("balls", "balls-none"):
+        folder = str(tmp_path / name / "seed-0")
+        call("train", name, "--out", folder, *FLAGS, "--epochs=1")
+        call("eval", folder)
+    from nps.experiments import EXPERIMENTS
+
+    report = EXPERIMENTS["balls"].report(tmp_path)
+    page = report.to_html()
+    assert "no interaction" in page
+    assert "floor: 3 × 3 grid" in page
+    assert "0.85" in page  # the paper's
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("size", 48),
+        ("blind", 3),
+        ("frames", 0),
+        ("scene_frames", 3),
+        ("interaction", "gru"),
+        ("model", "op3"),
+        ("upsampling", "nearest"),
+        ("settle_from", 2.0),
+        ("interact_from", 1.0),
+        ("curtain", 1),
+        ("rules", 0),
+    ],
+)
+def test_bad_settings_are_named(field, value):
+    with pytest.raises(ValueError, match=f"^{field}: got"):
+        task_of(**{field: value})
