@@ -9,6 +9,8 @@ from nps.bench.steps import StepRow, measure_steps, table
 from nps.experiments import find_preset
 from tests.test_cli import call
 
+CPU = torch.device("cpu")
+
 
 def test_rows_for_every_stack():
     experiment, _ = find_preset("arithmetic")
@@ -34,3 +36,24 @@ def test_the_command_writes_its_rows(tmp_path):
     assert written["environment"]["torch"] == torch.__version__
     assert "did you mean arithmetic?" in call("bench", "--steps=arithmetc", code=2)[1]
     assert "--seeds: got 0" in call("bench", "--steps=arithmetic", "--seeds", "0", code=2)[1]
+
+
+def test_a_task_whose_seeds_train_one_by_one_is_measured_alone():
+    _, err = call("bench", "--steps=balls", "--seeds", "2", code=2)
+    assert "--seeds: got 2, expected 1: balls trains seeds one by one" in err
+
+
+def test_the_precision_is_that_of_the_step(monkeypatch):
+    experiment, _ = find_preset("arithmetic")
+    task, seen = type(experiment.make_task(experiment.presets["arithmetic"].config, CPU)), []
+    loss = task.loss
+
+    def watched(self, model, batch):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return loss(self, model, batch)
+
+    monkeypatch.setattr(task, "loss", watched)
+    for precision, expected in {"float32": False, "bf16": True}.items():
+        seen.clear()
+        measure_steps(experiment, "arithmetic", CPU, (1,), 1, precision)
+        assert set(seen) == {expected}

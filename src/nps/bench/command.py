@@ -76,6 +76,8 @@ class BenchArgs:
     """Measure whole training steps of this preset instead, for stacks of --seeds."""
     seeds: tuple[int, ...] = SEEDS
     """Numbers of seeds trained together, for --steps."""
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    """Of the training steps, for --steps."""
     table: tuple[Path, ...] = ()
     """Measure nothing; show the tables of these bench-DEVICE.json files, joined."""
     draw: Path | None = None
@@ -129,7 +131,7 @@ def run(args: BenchArgs, keep: Callable[[Bench], object] = lambda bench: None) -
     grid, groups = plan(args)
     cases = sum(len(group.cases) for group in groups)
     with _settings(args.threads or (2 if args.device == "cpu" else None)):
-        environment = {**describe(device), "tf32": False, "rounds": args.rounds}
+        environment = {**describe(device), "precision": args.precision, "rounds": args.rounds}
         before, kept_at = probe(device), time.monotonic()
 
         def bench(machine: Machine, rows: Sequence[Row]) -> Bench:
@@ -156,8 +158,9 @@ def run_steps(args: BenchArgs) -> dict[str, Any]:
     device = torch.device(args.device)
     threads = args.threads or (experiment.threads if args.device == "cpu" else None)
     with _settings(threads):
-        rows = measure_steps(experiment, args.steps, device, args.seeds, args.rounds)
-        environment = {**describe(device), "tf32": False, "rounds": args.rounds}
+        how = (args.seeds, args.rounds, args.precision)
+        rows = measure_steps(experiment, args.steps, device, *how)
+        environment = {**describe(device), "precision": args.precision, "rounds": args.rounds}
     return {"schema": SCHEMA, "environment": environment, "rows": rows}
 
 

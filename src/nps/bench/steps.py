@@ -15,11 +15,12 @@ import torch
 from nps.bench.counts import Counter
 from nps.bench.timing import alternate
 from nps.capture import WARM_UP, Captured
+from nps.errors import UserError
 from nps.experiments.experiment import Experiment
 from nps.inspect.report import Table
 from nps.training.batches import Batches
 from nps.training.config import TrainConfig
-from nps.training.precision import set_precision
+from nps.training.precision import Precision, set_precision
 from nps.training.stack import Stack
 from nps.training.state import State
 from nps.training.step import Step
@@ -55,17 +56,20 @@ def measure_steps(
     device: torch.device,
     seeds: Sequence[int] = SEEDS,
     rounds: int = 7,
+    precision: Precision = "float32",
 ) -> list[StepRow]:
     """Measure stacks of each size, in every mode that the device supports."""
     config = experiment.presets[preset].config
     task = experiment.make_task(config, device)
-    set_precision("float32")
+    if not task.stackable and max(seeds) > 1:
+        raise UserError(f"--seeds: got {max(seeds)}, expected 1: {preset} trains seeds one by one")
+    set_precision(precision)
     modes = ("eager", "captured") if device.type == "cuda" else ("eager",)
     keys = [(count, mode) for count in seeds for mode in modes]
     calls: dict[tuple[int, str], Callable[[], None]] = {}
     counted: dict[tuple[int, str], tuple[int, int | None]] = {}
     for key in keys:
-        step = _make_step(task, config, key[0], device)
+        step = _make_step(task, config, key[0], device, precision)
         counted[key] = _count(step, device)
         calls[key] = partial(_repeat, step, Captured(step) if key[1] == "captured" else step)
         for _ in range(WARM_UP + 1):
@@ -74,12 +78,14 @@ def measure_steps(
     return [StepRow(preset, *key, *times[key], *counted[key]) for key in keys]
 
 
-def _make_step(task: Task, config: TrainConfig, count: int, device: torch.device) -> Step:
+def _make_step(
+    task: Task, config: TrainConfig, count: int, device: torch.device, precision: Precision
+) -> Step:
     batches = Batches(task.data, config.batch_size, task.noise_size, range(count), device)
     batches.prepare(0)
     total = batches.steps_per_epoch
     state = State(Stack([task.make_model(seed) for seed in range(count)]), config, total)
-    return Step(task, config, state, batches, total)
+    return Step(task, config, state, batches, total, precision)
 
 
 def _repeat(step: Step, call: Callable[[], None]) -> None:
