@@ -110,3 +110,14 @@ def test_every_parameter_learns_also_in_bf16(kind, reader):
     silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     # One number for all slots shifts all scores of a softmax alike.
     assert not [name for name in silent if not name.endswith(("in_proj_bias", "null_rule"))]
+
+
+@ALL
+def test_all_interactions_can_start_by_changing_nothing(kind):
+    slots = torch.randn(4, 5, 8)
+    for zero, same in ((True, True), (False, kind == "none")):
+        torch.manual_seed(0)
+        rules = RuleConfig(3, stages=2, rule_dim=4, zero_start=zero)
+        layer = make_interaction(kind, 8, rules, hidden_dim=16)
+        new = slots if layer is None else layer(slots)
+        assert torch.equal(new, slots) == same

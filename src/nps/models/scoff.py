@@ -151,17 +151,28 @@ def make_interaction(
     Args:
         kind: its name.
         slot_dim: D.
-        rules: settings of the rule layers.
+        rules: settings of the rule layers. `zero_start` holds for all kinds: a comparison in which
+            only the rules begin by changing nothing would not be one of interactions.
         hidden_dim: width of the GNN.
     """
     match kind:
         case "attention":
-            return Attention(slot_dim)
+            attention = Attention(slot_dim)
+            return start_at_zero(attention, attention.attention.out_proj, rules.zero_start)
         case "gnn":
-            return GNN(slot_dim, hidden_dim=hidden_dim)
+            gnn = GNN(slot_dim, hidden_dim=hidden_dim)
+            return start_at_zero(gnn, gnn.node[-1], rules.zero_start)
         case "snps":
             return SequentialNPS.from_config(rules, slot_dim)
         case "pnps":
             return ParallelNPS.from_config(rules, slot_dim)
         case "none":
             return None
+
+
+def start_at_zero(layer: nn.Module, last: nn.Module, wanted: bool) -> nn.Module:
+    """The layer, whose last part is linear and, if wanted, begins with zeros."""
+    if wanted:
+        for parameter in last.parameters():
+            nn.init.zeros_(parameter)
+    return layer

@@ -106,6 +106,9 @@ class Drawing(NamedTuple):
 class BroadcastDecoder(nn.Module):
     """Draw each slot by itself: colour and mask of every pixel; then add them up.
 
+    A slot is copied to a grid of 8 × 8 cells, each with its position embedding; two layers work on
+    every cell, and each of the next doubles the size.
+
     Args:
         slot_dim: D, size of a slot.
         size: side of the frames in pixels: 16, 32, 64, …
@@ -134,8 +137,11 @@ class BroadcastDecoder(nn.Module):
         if size != GRID * 2**doublings or not doublings:
             raise ValueError(f"size: got {size}, expected {2 * GRID}, {4 * GRID}, {8 * GRID}, …")
         self.place = Position(GRID, slot_dim)
-        channels = [slot_dim] + [width] * doublings
-        layers: list[nn.Module] = []
+        wide = max(width, slot_dim)
+        # On the small grid depth costs nothing, and a disc at the place that a slot names needs it.
+        layers: list[nn.Module] = [nn.Conv2d(slot_dim, wide, 1), nn.ReLU()]
+        layers += [nn.Conv2d(wide, wide, 1), nn.ReLU()]
+        channels = [wide] + [width] * doublings
         if upsampling == "deconv":
             for a, b in itertools.pairwise(channels):
                 up = nn.ConvTranspose2d(a, b, KERNEL, stride=2, padding=2, output_padding=1)

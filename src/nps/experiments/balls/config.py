@@ -66,7 +66,7 @@ class Config(RuleSettings):
     rule_hidden_dim: int = RuleConfig.hidden_dim
     """Hidden units of a rule's MLP."""
     zero_start: bool = True
-    """Whether the rules' output layers start at zero."""
+    """Whether the output layers of what takes place between slots start at zero."""
     query: Query = RuleConfig.query
     """Queries of rule selection: the paper's matrix, or a small network."""
     context_query: Query | None = RuleConfig.context_query

@@ -1,4 +1,8 @@
-"""The presets of bouncing balls: the paper's models, its controls, and ours."""
+"""The presets of bouncing balls: the paper's models and controls.
+
+All have a background component and interactions that start by changing nothing, unless they say
+otherwise; both are ours.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ from nps.experiments.balls.config import Config
 from nps.experiments.experiment import Preset
 
 PRESETS = {
-    "balls": Preset("SCOFF++ with sequential NPS; rules start at zero (ours).", Config()),
+    "balls": Preset("SCOFF++ with sequential NPS.", Config()),
     "balls-as-published": Preset(
-        "SCOFF++ with sequential NPS, rules as everywhere else.", Config(zero_start=False)
+        "SCOFF++ with sequential NPS, whose rules do not start at zero.", Config(zero_start=False)
     ),
     "balls-pnps": Preset(
-        "SCOFF++ with parallel NPS; rules start at zero (ours).",
+        "SCOFF++ with parallel NPS.",
         Config(interaction="pnps", stages=1),
     ),
     "balls-attention": Preset(
