@@ -354,6 +354,18 @@ def test_each_model_trains_and_is_tested_by_the_command(tmp_path, flags):
     assert list((tmp_path / "run/figures").glob("prediction-*.png"))
 
 
+@pytest.mark.parametrize("kind", ["snps", "attention", "none"])
+def test_inspect_shows_tables_and_pictures(tmp_path, kind):
+    run = str(tmp_path / "run")
+    call("train", "balls", "--out", run, *FLAGS, "--epochs=1", f"--interaction={kind}")
+    out, _ = call("inspect", run)
+    assert "previous frame" in out
+    drawn = {path.name for path in (tmp_path / "run/figures").iterdir()}
+    assert {"rollout-test.png", "rollout-transfer.png"} <= drawn
+    assert ("firing-test.png" in drawn) == (kind == "snps")
+    assert ("rule 9" in out) == (kind == "snps")
+
+
 def test_a_report_of_two_models(tmp_path):
     for name in ("balls", "balls-none"):
         folder = str(tmp_path / name / "seed-0")

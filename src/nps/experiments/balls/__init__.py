@@ -8,16 +8,19 @@ and 0.36. It does not say whether the background counts; a fixed grid has 0.71 a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from nps.experiments.balls.config import Config
+from nps.experiments.balls.inspect import inspect_balls
 from nps.experiments.balls.presets import PRESETS, QUICK
 from nps.experiments.balls.report import write_report
 from nps.experiments.balls.task import BallsTask
 from nps.experiments.experiment import Experiment
-from nps.inspect.report import Report
+from nps.inspect.report import Part, Report
 
 
 class Balls(Experiment[Config, BallsTask]):
@@ -39,3 +42,6 @@ class Balls(Experiment[Config, BallsTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
+
+    def inspect(self, task: BallsTask, model: Any, options: Any) -> Sequence[Part]:
+        return inspect_balls(task, model)

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nps.inspect import style
 from nps.inspect.grids import grid, to_bytes
 from nps.models.scoff import Prediction
 
 if TYPE_CHECKING:
-    from jaxtyping import Integer, UInt8
+    from jaxtyping import Int64, Integer, UInt8
     from numpy import ndarray
 
 SLOT_COLOURS = (
@@ -41,3 +42,30 @@ def segment_picture(
     table = torch.tensor([*colours, (0, 0, 0)], dtype=torch.uint8)
     picture: ndarray = table[segments.long().cpu()].numpy()
     return picture
+
+
+def firing_figure(rule: Int64[ndarray, "T K M"], seen: int) -> bytes:
+    """Which rule fires on which slot when: the paper's figure, a column of stages for each frame.
+
+    Args:
+        rule: the rule that fired on slot m at stage k of frame t, or -1.
+        seen: number of frames with input; a line separates the others.
+    """
+    frames, stages, slots = rule.shape
+    with style.settings():
+        figure = style.new_figure(0.35 * slots + 0.8, style.WIDTH)
+        axis = figure.subplots()
+        cells = rule.transpose(2, 0, 1).reshape(slots, frames * stages)
+        for slot, row in enumerate(cells):
+            for column, number in enumerate(row):
+                if number >= 0:
+                    x = (column + 0.5) / stages
+                    colour = style.RULES[number % len(style.RULES)]
+                    axis.text(x, slot, str(number), color=colour, ha="center", va="center", size=7)
+        axis.set_xlim(0, frames)
+        axis.set_ylim(slots - 0.5, -0.5)
+        axis.set_yticks(range(slots))
+        axis.axvline(seen, color="black", linewidth=1)
+        axis.set_xlabel("predicted frame; right of the line without input")
+        axis.set_ylabel("slot")
+        return style.png(figure)

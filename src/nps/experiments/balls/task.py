@@ -69,6 +69,9 @@ class Part(NamedTuple):
     transfer: bool
     rollout: bool
 
+    def first(self, count: int) -> Part:
+        return self._replace(scenes=self.scenes.at(slice(count)), noise=self.noise[:count])
+
 
 class BallsTask(Task):
     """Data and loss for one config. Scenes are simulated when they are first needed."""
@@ -128,12 +131,13 @@ class BallsTask(Task):
 
     def batches(self, split: str) -> Iterator[Part]:
         if split == "validation":
-            yield from self._parts("validation", self.config.slots, rollout=False)
+            yield from self.parts("validation", self.config.slots, rollout=False)
         else:
-            yield from self._parts("test", self.config.slots, rollout=True)
-            yield from self._parts("transfer", self.config.transfer_slots, rollout=True)
+            yield from self.parts("test", self.config.slots, rollout=True)
+            yield from self.parts("transfer", self.config.transfer_slots, rollout=True)
 
-    def _parts(self, split: str, slots: int, *, rollout: bool) -> Iterator[Part]:
+    def parts(self, split: str, slots: int, *, rollout: bool) -> Iterator[Part]:
+        """The scenes of a split, some at a time."""
         scenes = self.scenes(split)
         count = len(scenes.radius)
         draw = rng.generator("cpu", self.config.data_seed, split, "slots")
@@ -242,10 +246,7 @@ class BallsTask(Task):
     @torch.no_grad()
     def draw(self, model: Scoff) -> dict[str, UInt8[ndarray, "height width 3"]]:
         """Validation scenes: true frames, predicted ones, and the segments of the prediction."""
-        part = next(self._parts("validation", self.config.slots, rollout=False))
-        part = part._replace(
-            scenes=part.scenes.at(slice(DRAWN_SCENES)), noise=part.noise[:DRAWN_SCENES]
-        )
+        part = next(self.parts("validation", self.config.slots, rollout=False)).first(DRAWN_SCENES)
         images, _ = self.draw_frames(part.scenes)
         predicted = self.predict(model, part, images)
         return {"prediction": prediction_picture(images[:, 1:], predicted)}
