@@ -30,6 +30,8 @@ Upsampling = Literal["deconv", "subpixel"]
 KERNEL = 5
 GRID = 8
 """Side of the grid that a slot is broadcast to."""
+FAINT = 0.1
+"""Of the decoder's last layer at first: slots that drew noise would lose all to the background."""
 
 
 class FrameEncoder(nn.Module):
@@ -153,6 +155,8 @@ class BroadcastDecoder(nn.Module):
             layers += [nn.Conv2d(channels[-2], 4 * 4, KERNEL, padding=2), Shuffle()]
         self.layers = nn.Sequential(*layers)
         self.layers.apply(keep_variance)
+        with torch.no_grad():  # all slots start faint
+            next(x for x in reversed(layers) if isinstance(x, nn.Conv2d)).weight.mul_(FAINT)
         self.background = nn.Parameter(torch.zeros(3)) if background else None
 
     def forward(self, slots: Float[Tensor, "B M D"]) -> Drawing:

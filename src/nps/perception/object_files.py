@@ -54,6 +54,8 @@ class SlotReader(SlotAttention):
             slots, slot_dim, feature_dim=feature_dim, iterations=iterations, start="sampled"
         )
         self.first_iterations = first_iterations
+        for layer in (self.query, self.key, self.value):
+            nn.init.xavier_uniform_(layer.weight)
 
     def read(
         self, inputs: Inputs, slots: Float[Tensor, "B M D"], *, first: bool
