@@ -29,10 +29,10 @@ def go(folder: Path, task: Any, seeds: Sequence[int] = (0,), **settings: Any) ->
     return runs
 
 
-def assert_reads_nothing_on_the_host(task: Any) -> None:
+def assert_reads_nothing_on_the_host(task: Any, seeds: Sequence[int] = (0, 1)) -> None:
     """torch raises an error at any operation that waits for the device."""
-    stack = Stack([task.make_model(seed) for seed in (0, 1)])
-    batches = Batches(task.data, task.config.batch_size, task.noise_size, (0, 1), CUDA)
+    stack = Stack([task.make_model(seed) for seed in seeds])
+    batches = Batches(task.data, task.config.batch_size, task.noise_size, seeds, CUDA)
     step = Step(task, task.config, State(stack, task.config, 80), batches, 80)
     batches.prepare(0)
     step()

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from nps.kernels.feature_norm import normalise_features
 from nps.networks import Linear, linear
 from nps.perception.slot_attention import fold_norm
-from nps.perception.slot_encoder import Position
 from nps.rules.check import require_choice, require_int
 
 if TYPE_CHECKING:
@@ -32,6 +31,32 @@ GRID = 8
 """Side of the grid that a slot is broadcast to."""
 FAINT = 0.1
 """Of the decoder's last layer at first: slots that drew noise would lose all to the background."""
+
+
+class Place(nn.Module):
+    """The position embedding: a linear map of column and row, both with mean 0 and variance 1.
+
+    Slot Attention maps the distances from the borders, 0 to 1, whose mean outweighs what tells
+    places apart: at first all slots attend to all places alike, and nothing makes them differ.
+
+    Shapes: -> (size * size, width).
+    """
+
+    grid: Tensor
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        along = torch.arange(size) - 0.5 * (size - 1)
+        along = along / along.square().mean().sqrt()
+        down, right = torch.meshgrid(along, along, indexing="ij")
+        grid = torch.stack([right, down], -1).flatten(0, 1)
+        self.register_buffer("grid", grid, persistent=False)
+        self.linear = nn.Linear(2, width)
+
+    def forward(self) -> Float[Tensor, "n width"]:
+        with torch.autocast(self.grid.device.type, enabled=False):
+            place: Tensor = self.linear(self.grid)
+        return place
 
 
 class FrameEncoder(nn.Module):
@@ -55,7 +80,7 @@ class FrameEncoder(nn.Module):
             for i, (a, b) in enumerate(itertools.pairwise(channels))
         )
         self.convolutions.apply(keep_variance)
-        self.place = Position(size // 2, width)
+        self.place = Place(size // 2, width)
         self.norm = nn.LayerNorm(width)
         self.hidden, self.out = Linear(width, width), Linear(width, width)
 
@@ -138,7 +163,7 @@ class BroadcastDecoder(nn.Module):
         doublings = (size // GRID).bit_length() - 1
         if size != GRID * 2**doublings or not doublings:
             raise ValueError(f"size: got {size}, expected {2 * GRID}, {4 * GRID}, {8 * GRID}, …")
-        self.place = Position(GRID, slot_dim)
+        self.place = Place(GRID, slot_dim)
         wide = max(width, slot_dim)
         # On the small grid depth costs nothing, and a disc at the place that a slot names needs it.
         layers: list[nn.Module] = [nn.Conv2d(slot_dim, wide, 1), nn.ReLU()]
