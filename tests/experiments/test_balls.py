@@ -6,11 +6,20 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from nps import cli
-from nps.experiments.balls import PRESETS, QUICK, BallsTask, Config, collisions, measures
+from nps.experiments.balls import (
+    PRESETS,
+    QUICK,
+    BallsTask,
+    Config,
+    collisions,
+    measures,
+    pictures,
+)
 from nps.experiments.balls.task import ALONE, EXPLORE, SETTLE
 from nps.interactions import Attention
 from nps.models.scoff import Prediction
@@ -128,18 +137,16 @@ class Oracle(torch.nn.Module):
 
     interaction = None
 
-    def __init__(self, task, wrong=0):
+    def __init__(self, task, wrong=0, splits=("validation", "test", "transfer")):
         super().__init__()
-        self.task, self.wrong = task, wrong
+        self.task, self.wrong, self.splits = task, wrong, splits
 
     def forward(self, frames, *, steps, noise, return_trace):
         b, slots = noise.shape[:2]
-        name = next(
-            name
-            for name in ("validation", "test", "transfer")
-            if torch.equal(self.task.draw_frames(self.task.scenes(name)).images[:, 0], frames[:, 0])
-        )
-        images, labels = self.task.draw_frames(self.task.scenes(name))
+        for name in self.splits:
+            images, labels = self.task.draw_frames(self.task.scenes(name).at(slice(b)))
+            if torch.equal(images[:, 0], frames[:, 0]):
+                break
         images, labels = images[:, 1 : 1 + steps], labels[:, 1 : 1 + steps].long()
         component = torch.where(labels > 0, labels - 1, slots)  # the background comes last
         if self.wrong:  # from this frame on, two slots have changed places
@@ -364,6 +371,31 @@ def test_inspect_shows_tables_and_pictures(tmp_path, kind):
     assert {"rollout-test.png", "rollout-transfer.png"} <= drawn
     assert ("firing-test.png" in drawn) == (kind == "snps")
     assert ("rule 9" in out) == (kind == "snps")
+
+
+def test_a_moving_picture_points_from_the_context_to_the_changed_slot():
+    image = pytest.importorskip("PIL.Image")
+    task = task_of(size=32)
+    part = next(task.parts("test", 5, rollout=True)).first(2)
+    images, _ = task.draw_frames(part.scenes)
+    trace = Trace(torch.full((2, 7, 2, 5), -1), torch.full((2, 7, 2, 5), -1), None, None)
+    trace.rule[1, 3, 0, 2], trace.context[1, 3, 0, 2] = 6, 2  # itself
+    trace.rule[1, 3, 1, 0], trace.context[1, 3, 1, 0] = 4, 1
+    assert pictures.first_pair(trace, 1, 3) == (4, 0, 1)
+    assert pictures.first_pair(trace, 1, 2) is None
+    frames = {}
+    for name, fired in {"with": trace, "without": None}.items():
+        predicted = task.predict(Oracle(task, splits=("test",)), part, images)
+        data = pictures.rollout_gif(images[:, 1:], predicted._replace(trace=fired), 4, scene=1)
+        moving = image.open(io.BytesIO(data))
+        assert moving.n_frames == 7
+        moving.seek(3)
+        frames[name] = torch.from_numpy(np.array(moving.convert("L")))
+    changed = (frames["with"] != frames["without"])[: 3 * 32].nonzero()[:, 1].float()
+    width = 3 * 32
+    assert changed.numel() > 20
+    assert changed.min() >= width  # the second picture alone
+    assert changed.max() < 2 * width + 8
 
 
 def test_a_report_of_two_models(tmp_path):

@@ -8,9 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nps.experiments.balls.measures import centres
 from nps.inspect import style
+from nps.inspect.animations import Arrow, Scene, gif
 from nps.inspect.grids import grid, to_bytes
 from nps.models.scoff import Prediction
+from nps.rules import Trace
+from nps.worlds.balls import BOX
 
 if TYPE_CHECKING:
     from jaxtyping import Int64, Integer, UInt8
@@ -69,3 +73,44 @@ def firing_figure(rule: Int64[ndarray, "T K M"], seen: int) -> bytes:
         axis.set_xlabel("predicted frame; right of the line without input")
         axis.set_ylabel("slot")
         return style.png(figure)
+
+
+FRAME_TIME = 350
+"""Milliseconds of a frame in an animation."""
+
+
+def rollout_gif(
+    images: UInt8[Tensor, "B T H W 3"], predicted: Prediction, seen: int, scene: int = 0
+) -> bytes:
+    """One scene as a moving picture: the true frame, the predicted one, and its segments.
+
+    An arrow leads from the contextual slot to the slot that a rule changes: that of the first stage
+    in which they differ.
+    """
+    slots = predicted.slots.shape[2]
+    segments = predicted.masks.argmax(2)
+    places = centres(segments, slots)[scene].cpu() * (images.shape[2] / BOX) - 0.5
+    drawn = to_bytes(predicted.images[scene].permute(0, 2, 3, 1).cpu().numpy())
+    parts = segment_picture(segments[scene], slots)
+    scenes = []
+    for t, (true, guess, part) in enumerate(
+        zip(images[scene].cpu().numpy(), drawn, parts, strict=True)
+    ):
+        arrow, says = None, ""
+        bound = None if predicted.trace is None else first_pair(predicted.trace, scene, t)
+        if bound is not None:
+            rule, primary, context = bound
+            begin, end = ((y.item(), x.item()) for x, y in places[t, [context, primary]])
+            arrow, says = Arrow(begin, end), f": rule {rule} on slot {primary}, context {context}"
+        title = f"frame {t + 1}{says if t < seen else ', no input' + says}"
+        scenes.append(Scene([true, guess, part], [None, arrow, None], title, FRAME_TIME))
+    return gif(scenes)
+
+
+def first_pair(trace: Trace, scene: int, frame: int) -> tuple[int, int, int] | None:
+    """Rule, primary slot and contextual slot of the first stage where the two slots differ."""
+    rule, context = (x[scene, frame].cpu() for x in (trace.rule, trace.context))
+    for k, slot in (rule >= 0).nonzero().tolist():
+        if context[k, slot] not in (-1, slot):
+            return int(rule[k, slot]), slot, int(context[k, slot])
+    return None
