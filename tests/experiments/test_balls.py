@@ -89,7 +89,7 @@ class Watcher(torch.nn.Module):
     def forward(self, frames, *, steps=None, **_):
         self.seen = frames
         b, _, h, w, _ = frames.shape
-        return Prediction(torch.full((b, steps, 3, h, w), 0.5), None, None, None, None)
+        return Prediction(torch.full((b, steps, 3, h, w), 0.5), None, None, None, None, None)
 
 
 @pytest.mark.parametrize("curtain", [False, True])
@@ -114,6 +114,18 @@ def test_a_step_draws_its_clips_from_the_states(curtain):
         errors.append((images[0, 1:] / 255 - 0.5).square().mean())
         assert labels.max() <= 4
     assert loss.item() == pytest.approx(torch.stack(errors).mean().item(), rel=1e-5)
+
+
+def test_slots_that_have_read_a_frame_may_have_to_draw_it():
+    plain, both = task_of(), task_of(reconstruction=0.5)
+    losses = []
+    for task in (plain, both):
+        torch.manual_seed(1)
+        model = task.make_model(0)
+        total, parts = task.loss(model, batch_of(task))
+        losses.append(total.item())
+    assert parts["next"].item() == pytest.approx(losses[0], rel=1e-6)
+    assert losses[1] == pytest.approx(losses[0] + 0.5 * parts["reconstruction"].item(), rel=1e-6)
 
 
 def test_phases_follow_the_schedule():
@@ -155,7 +167,9 @@ class Oracle(torch.nn.Module):
             component = torch.cat([component[:, : self.wrong], late], 1)
         masks = torch.nn.functional.one_hot(component, slots + 1).permute(0, 1, 4, 2, 3)
         empty = torch.zeros(b, steps, slots, 8)
-        return Prediction(images.permute(0, 1, 4, 2, 3) / 255, masks.float(), empty, empty, None)
+        return Prediction(
+            images.permute(0, 1, 4, 2, 3) / 255, masks.float(), empty, empty, empty, None
+        )
 
 
 def test_who_knows_the_truth_gets_full_marks():

@@ -49,6 +49,9 @@ def test_without_input_it_goes_on_by_itself(kind):
     model, shown, noise = make(kind), frames(), torch.randn(2, 3, 8)
     seen, both = model(shown, noise=noise), model(shown, steps=7, noise=noise)
     torch.testing.assert_close(both.images[:, :4], seen.images)
+    assert torch.equal(both.read, seen.read)
+    slots = seen.read[:, -1] + model.move(seen.read[:, -1])
+    torch.testing.assert_close(seen.before[:, -1], slots)
     slots = seen.slots[:, -1]
     for t in range(4, 7):
         slots = slots + model.move(slots)

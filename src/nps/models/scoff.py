@@ -42,6 +42,8 @@ class Prediction(NamedTuple):
     """After the interaction: what is drawn."""
     before: Float[Tensor, "B T M D"]
     """Before the interaction."""
+    read: Float[Tensor, "B S M D"]
+    """After reading each of the frames that were seen: what stands for that frame itself."""
     trace: Trace | None
     """What fired, with T behind B, if it was asked for and rules are what interacts."""
 
@@ -98,10 +100,11 @@ class Scoff(nn.Module):
         seen = frames.shape[1]
         inputs = self._inputs(frames)
         slots = self.reader.initial_slots(len(frames), noise)
-        predicted, moved, traces = [], [], []
+        read, moved, predicted, traces = [], [], [], []
         for t in range(steps or seen):
             if t < seen:
                 slots = self.reader.read(inputs[t], slots, first=t == 0)
+                read.append(slots)
             with torch.autocast(slots.device.type, enabled=False):
                 slots = slots + self.move(slots)
                 moved.append(slots)
@@ -110,7 +113,8 @@ class Scoff(nn.Module):
             traces += [] if trace is None else [trace]
         files = torch.stack(predicted, 1)
         trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
-        return Prediction(*self.draw(files), files, torch.stack(moved, 1), trace)
+        moved_files, read_files = torch.stack(moved, 1), torch.stack(read, 1)
+        return Prediction(*self.draw(files), files, moved_files, read_files, trace)
 
     def _inputs(self, frames: UInt8[Tensor, "B S H W 3"]) -> list[Inputs]:
         """What slots read of each frame. Time comes first, so that a frame is contiguous."""

@@ -87,6 +87,8 @@ class Config(RuleSettings):
     """Frames that a clip predicts; it has one more."""
     blind: int = 0
     """Of these, the last ones that are predicted without having seen the frame before."""
+    reconstruction: float = 0.0
+    """Weight of a second loss: the slots that have read a frame should be able to draw it."""
     curtain: bool = False
     """Whether a black square hides a part of the box."""
     train_scenes: int = 20_000
@@ -134,6 +136,7 @@ class Config(RuleSettings):
         require_int("blind", self.blind, at_least=0)
         if self.blind >= self.frames:
             raise ValueError(f"blind: got {self.blind}, expected less than frames = {self.frames}")
+        require_number("reconstruction", self.reconstruction, 0.0, 1e3, open_top=False)
         for name in ("background", "curtain"):
             require_type(name, getattr(self, name), bool, "True or False")
         if self.settle_from is not None:

@@ -124,8 +124,13 @@ class BallsTask(Task):
             size=config.size,
             curtain=scenes.curtain[scene] if config.curtain else None,
         )
-        predicted = model(frames[:, : length - 1 - config.blind], steps=config.frames)
-        return squared_error(predicted.images, frames[:, 1:]).mean(), {}
+        seen = frames[:, : length - 1 - config.blind]
+        predicted = model(seen, steps=config.frames)
+        error = squared_error(predicted.images, frames[:, 1:]).mean()
+        if not config.reconstruction:
+            return error, {}
+        again = squared_error(model.draw(predicted.read)[0], seen).mean()
+        return error + config.reconstruction * again, {"next": error, "reconstruction": again}
 
     # -- validation and test ------------------------------------------------------------------
 
