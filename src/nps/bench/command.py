@@ -131,7 +131,7 @@ def run(args: BenchArgs, keep: Callable[[Bench], object] = lambda bench: None) -
     grid, groups = plan(args)
     cases = sum(len(group.cases) for group in groups)
     with _settings(args.threads or (2 if args.device == "cpu" else None)):
-        environment = {**describe(device), "precision": args.precision, "rounds": args.rounds}
+        environment = {**describe(device), "tf32": False, "rounds": args.rounds}
         before, kept_at = probe(device), time.monotonic()
 
         def bench(machine: Machine, rows: Sequence[Row]) -> Bench:
