@@ -58,10 +58,10 @@ def task_of(**changes):
     return BallsTask(Config(**{**TINY, **changes}), CPU)
 
 
-def batch_of(task, size=4, phase=EXPLORE):
+def batch_of(task, size=4, phase=EXPLORE, frames=3, progress=0.0):
     noise = torch.rand(size, task.noise_size, generator=torch.Generator().manual_seed(0))
     index = torch.arange(size) * 5 % task.examples
-    return Batch(index, noise, torch.tensor(0.0), phase)
+    return Batch(index, noise, torch.tensor(progress), f"{phase} {frames}")
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -93,15 +93,16 @@ class Watcher(torch.nn.Module):
 
 
 @pytest.mark.parametrize("curtain", [False, True])
-def test_a_step_draws_its_clips_from_the_states(curtain):
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_step_draws_its_clips_from_the_states(curtain, count):
     """Clip by clip, against the renderer; the colours are those of the noise."""
-    task = task_of(curtain=curtain, blind=1)
-    batch, model = batch_of(task), Watcher()
+    task = task_of(curtain=curtain, blind=1, first_frames=2, background=False)
+    batch, model = batch_of(task, frames=count), Watcher()
     loss, _ = task.loss(model, batch)
     scenes, errors = task.scenes("train"), []
     for i, index in enumerate(batch.index.tolist()):
         scene, clip = index % 8, index // 8
-        at = slice(4 * clip, 4 * clip + 4)
+        at = slice(4 * clip, 4 * clip + count + 1)
         images, labels = render(
             scenes.position[scene : scene + 1, at],
             scenes.radius[scene : scene + 1],
@@ -110,7 +111,7 @@ def test_a_step_draws_its_clips_from_the_states(curtain):
             size=16,
             curtain=scenes.curtain[scene : scene + 1] if curtain else None,
         )
-        assert torch.equal(model.seen[i], images[0, :2])  # the last is predicted without input
+        assert torch.equal(model.seen[i], images[0, :2])  # of 3, the last is predicted blind
         errors.append((images[0, 1:] / 255 - 0.5).square().mean())
         assert labels.max() <= 4
     assert loss.item() == pytest.approx(torch.stack(errors).mean().item(), rel=1e-5)
@@ -124,13 +125,38 @@ def test_slots_that_have_read_a_frame_may_have_to_draw_it():
         model = task.make_model(0)
         total, parts = task.loss(model, batch_of(task))
         losses.append(total.item())
-    assert parts["next"].item() == pytest.approx(losses[0], rel=1e-6)
+    assert parts["mse"].item() == pytest.approx(losses[0], rel=1e-6)
     assert losses[1] == pytest.approx(losses[0] + 0.5 * parts["reconstruction"].item(), rel=1e-6)
 
 
+def test_the_background_fades_in():
+    logits = {}
+    for fade in (0.0, 0.4):
+        task = task_of(background_fade=fade)
+        for progress in (0.0, 0.1, 0.5):
+            model = task.make_model(0)
+            task.loss(model, batch_of(task, progress=progress))
+            logits[fade, progress] = model.decoder.background_logit.item()
+    assert list(logits.values()) == pytest.approx([0.0, 0.0, 0.0, -6.0, -4.5, 0.0])
+
+
+def test_slots_pay_for_their_area_in_the_second_half():
+    task = task_of(area=0.1)
+    model = task.make_model(0)
+    for progress, weight in ((0.0, 0.0), (0.5, 0.0), (0.625, 0.5), (0.8, 1.0)):
+        torch.manual_seed(0)
+        loss, parts = task.loss(model, batch_of(task, progress=progress))
+        assert 0.1 < parts["area"].item() < 1
+        expected = parts["mse"] + 0.1 * weight * parts["area"]
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    task = task_of(background=False)
+    assert set(task.loss(task.make_model(0), batch_of(task))[1]) == {"mse"}
+
+
 def test_phases_follow_the_schedule():
-    task = task_of(interact_from=0.2, settle_from=0.6)
-    assert [task.phase(p) for p in (0.0, 0.1, 0.3, 0.7)] == [ALONE, ALONE, EXPLORE, SETTLE]
+    task = task_of(interact_from=0.2, settle_from=0.6, first_frames=2, all_frames_from=0.5)
+    names = [task.phase(p) for p in (0.0, 0.1, 0.3, 0.5, 0.7)]
+    assert names == ["alone 2", "alone 2", "explore 2", "explore 3", "settle 3"]
     model = task.make_model(0)
     with torch.no_grad():  # rules that do something
         model.interaction.rules.weight_out.normal_()
@@ -141,7 +167,7 @@ def test_phases_follow_the_schedule():
         assert model.alone == (phase == ALONE)
         assert model.training == (phase != SETTLE)
     assert len(set(losses.values())) == 3
-    assert task_of().phase(0.99) == EXPLORE
+    assert task_of().phase(0.99) == "explore 3"
 
 
 class Oracle(torch.nn.Module):
@@ -318,7 +344,7 @@ def test_attention_points_at_the_other_slot_that_it_reads_most():
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path):
     """A recurrent task with noise in starts and choices, from states: bit for bit."""
-    changes = {"interact_from": 0.3, "settle_from": 0.8}
+    changes = {"interact_from": 0.3, "settle_from": 0.8, "first_frames": 2}
     for name, stops in {"whole": [], "parts": [3, 6]}.items():
         run = Run(tmp_path / name)
         run.folder.mkdir()
@@ -361,7 +387,7 @@ def call(*args, code=0):
     [
         *([f"--interaction={kind}"] for kind in ("attention", "snps", "pnps", "gnn", "none")),
         ["--model=scoff", "--interaction=attention"],
-        ["--no-background", "--upsampling=subpixel", "--curtain", "--blind=1"],
+        ["--no-background", "--upsampling=deconv", "--feature-stride=2", "--curtain", "--blind=1"],
     ],
     ids=" ".join,
 )
@@ -436,6 +462,11 @@ def test_a_report_of_two_models(tmp_path):
         ("interaction", "gru"),
         ("model", "op3"),
         ("upsampling", "nearest"),
+        ("feature_stride", 3),
+        ("first_frames", 0),
+        ("all_frames_from", 1.0),
+        ("background_fade", -0.1),
+        ("area", -1.0),
         ("settle_from", 2.0),
         ("interact_from", 1.0),
         ("curtain", 1),

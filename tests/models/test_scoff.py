@@ -24,7 +24,9 @@ def make(kind, reader=SlotReader):
     layer = make_interaction(kind, 8, RuleConfig(3, stages=2, rule_dim=4), hidden_dim=16)
     assert isinstance(layer, KINDS[kind])
     encoder, decoder = FrameEncoder(16, 6), BroadcastDecoder(8, 16, 6)
-    return Scoff(encoder, reader(3, 8, 6), layer, decoder, hidden_dim=16).eval()
+    model = Scoff(encoder, reader(3, 8, 6), layer, decoder, hidden_dim=16).eval()
+    torch.nn.init.normal_(model.move[-1].weight)  # it starts at zero
+    return model
 
 
 def frames(t=4):
@@ -91,6 +93,24 @@ def test_the_trace_has_a_row_for_each_frame(kind):
     assert torch.equal(predicted.trace.rule[:, 5], last.rule)
     assert torch.equal(predicted.trace.context[:, 5], last.context)
     assert model(shown, noise=noise).trace is None
+
+
+def test_at_first_slots_do_not_move():
+    reader, decoder = SlotReader(3, 8, 6), BroadcastDecoder(8, 16, 6)
+    model = Scoff(FrameEncoder(16, 6), reader, None, decoder)
+    predicted = model(frames(), steps=6)
+    assert torch.equal(predicted.slots[:, :4], predicted.read)
+    assert torch.equal(predicted.slots[:, 4], predicted.slots[:, 5])
+
+
+def test_a_background_that_fades_in_and_no_further():
+    model, shown, noise = make("none"), frames(), torch.randn(2, 3, 8)
+    shares = []
+    for logit in (-6.0, -3.0, 0.0, 1.0):
+        model.fade_background(torch.tensor(logit))
+        shares.append(model(shown, noise=noise).masks[:, :, -1].mean().item())
+    assert shares[0] < 0.01 < shares[1] < shares[2] == shares[3]
+    assert "decoder.background_logit" in model.state_dict()  # a checkpoint has it
 
 
 def test_a_phase_without_interaction():

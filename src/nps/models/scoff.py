@@ -77,6 +77,7 @@ class Scoff(nn.Module):
         self.move = nn.Sequential(
             nn.LayerNorm(d), nn.Linear(d, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, d)
         )
+        start_at_zero(self.move[-1])
         self.alone = False
         """Leave the interaction out (an optional first phase of training)."""
 
@@ -134,6 +135,10 @@ class Scoff(nn.Module):
         new: Tensor = self.interaction(slots)
         return new, None
 
+    def fade_background(self, logit: Float[Tensor, ""]) -> None:
+        """Set the mask logit of the background: a negative number, or 0 when it has faded in."""
+        self.decoder.background_logit.copy_(logit.detach().clamp(max=0.0))
+
     def draw(
         self, slots: Float[Tensor, "B T M D"]
     ) -> tuple[Float[Tensor, "B T 3 H W"], Float[Tensor, "B T K H W"]]:
@@ -162,10 +167,14 @@ def make_interaction(
     match kind:
         case "attention":
             attention = Attention(slot_dim)
-            return start_at_zero(attention, attention.attention.out_proj, rules.zero_start)
+            if rules.zero_start:
+                start_at_zero(attention.attention.out_proj)
+            return attention
         case "gnn":
             gnn = GNN(slot_dim, hidden_dim=hidden_dim)
-            return start_at_zero(gnn, gnn.node[-1], rules.zero_start)
+            if rules.zero_start:
+                start_at_zero(gnn.node[-1])
+            return gnn
         case "snps":
             return SequentialNPS.from_config(rules, slot_dim)
         case "pnps":
@@ -174,9 +183,7 @@ def make_interaction(
             return None
 
 
-def start_at_zero(layer: nn.Module, last: nn.Module, wanted: bool) -> nn.Module:
-    """The layer, whose last part is linear and, if wanted, begins with zeros."""
-    if wanted:
-        for parameter in last.parameters():
-            nn.init.zeros_(parameter)
-    return layer
+def start_at_zero(last: nn.Module) -> None:
+    """Let a residual network begin by changing nothing; `last` is its linear output layer."""
+    for parameter in last.parameters():
+        nn.init.zeros_(parameter)

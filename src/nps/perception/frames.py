@@ -1,10 +1,10 @@
 """From frames of a video to features, and from slots back to frames (bouncing balls).
 
-The paper gives no sizes. The encoder is Slot Attention's (Locatello et al. 2020) with a first
-stride of 2, the decoder the spatial broadcast decoder (Watters et al. 2019): each slot is drawn by
+The paper gives no sizes. The encoder is Slot Attention's (Locatello et al. 2020) with strides of 2,
+the decoder the spatial broadcast decoder (Watters et al. 2019): each slot is drawn by
 itself, with a mask, and the masks compete for each pixel. The background has a component of its
-own, one learned colour and a mask logit of 0: without it the slots share out the empty background
-among themselves, each an area around its object (docs/notes/balls.md).
+own, one learned colour: without it the slots share out the empty background among themselves, each
+an area around its object (docs/notes/balls.md).
 
 Neither depends on the frames before, so all frames of a clip are one batch.
 """
@@ -27,17 +27,14 @@ if TYPE_CHECKING:
 
 Upsampling = Literal["deconv", "subpixel"]
 KERNEL = 5
+STRIDES = {2: (2, 1, 1, 1), 4: (2, 2, 1, 1)}
+"""Of the four convolutions, for all of them together."""
 GRID = 8
 """Side of the grid that a slot is broadcast to."""
-FAINT = 0.1
-"""Of the decoder's last layer at first: slots that drew noise would lose all to the background."""
 
 
 class Place(nn.Module):
-    """The position embedding: a linear map of column and row, both with mean 0 and variance 1.
-
-    Slot Attention maps the distances from the borders, 0 to 1, whose mean outweighs what tells
-    places apart: at first all slots attend to all places alike, and nothing makes them differ.
+    """The position embedding: a linear map of column and row and of their negatives, -1 to 1.
 
     Shapes: -> (size * size, width).
     """
@@ -46,12 +43,11 @@ class Place(nn.Module):
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
-        along = torch.arange(size) - 0.5 * (size - 1)
-        along = along / along.square().mean().sqrt()
+        along = torch.linspace(-1.0, 1.0, size)
         down, right = torch.meshgrid(along, along, indexing="ij")
-        grid = torch.stack([right, down], -1).flatten(0, 1)
+        grid = torch.stack([right, down, -right, -down], -1).flatten(0, 1)
         self.register_buffer("grid", grid, persistent=False)
-        self.linear = nn.Linear(2, width)
+        self.linear = nn.Linear(4, width)
 
     def forward(self) -> Float[Tensor, "n width"]:
         with torch.autocast(self.grid.device.type, enabled=False):
@@ -60,27 +56,31 @@ class Place(nn.Module):
 
 
 class FrameEncoder(nn.Module):
-    """Four 5 × 5 convolutions, the first with stride 2; position embedding; an MLP for each pixel.
+    """Four 5 × 5 convolutions, the first ones with stride 2; position embedding; an MLP for each
+    feature.
 
     Args:
-        size: side of the frames in pixels; even.
+        size: side of the frames in pixels.
         width: channels, and size of a feature; half of it in the first layer.
+        stride: pixels from one feature to the next, 2 or 4. Slots that choose among few features
+            separate sooner: with balls 13 pixels wide, 4 is far ahead of 2 (docs/notes/balls.md).
 
-    Shapes: bytes (B, size, size, 3) -> (B, size² / 4, width).
+    Shapes: bytes (B, size, size, 3) -> (B, (size / stride)², width).
     """
 
-    def __init__(self, size: int, width: int = 64) -> None:
+    def __init__(self, size: int, width: int = 64, *, stride: int = 4) -> None:
         super().__init__()
         require_int("width", width, at_least=2)
-        if size % 2:
-            raise ValueError(f"size: got {size}, expected an even number")
-        channels = (3, width // 2, width, width, width)
+        if stride not in STRIDES:
+            raise ValueError(f"stride: got {stride}, expected 2 or 4")
+        if size % stride:
+            raise ValueError(f"size: got {size}, expected a multiple of stride = {stride}")
+        channels = itertools.pairwise((3, width // 2, width, width, width))
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(a, b, KERNEL, stride=1 if i else 2, padding=KERNEL // 2)
-            for i, (a, b) in enumerate(itertools.pairwise(channels))
+            nn.Conv2d(a, b, KERNEL, stride=step, padding=KERNEL // 2)
+            for (a, b), step in zip(channels, STRIDES[stride], strict=True)
         )
-        self.convolutions.apply(keep_variance)
-        self.place = Place(size // 2, width)
+        self.place = Place(size // stride, width)
         self.norm = nn.LayerNorm(width)
         self.hidden, self.out = Linear(width, width), Linear(width, width)
 
@@ -92,21 +92,6 @@ class FrameEncoder(nn.Module):
         x = linear(x, *fold_norm(self.norm, self.hidden)).relu()
         features: Tensor = self.out(x)
         return features
-
-
-def keep_variance(layer: nn.Module) -> None:
-    """He's initialisation for convolutions, with the inputs that a pixel of the result has.
-
-    torch's own shrinks what passes through four of them to a hundredth: position embeddings would
-    hide the image from the slots, and all slots would be drawn alike.
-    """
-    if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
-        assert layer.bias is not None
-        inputs = layer.in_channels * layer.weight[0, 0].numel()
-        if isinstance(layer, nn.ConvTranspose2d):  # its stride spreads them
-            inputs //= layer.stride[0] * layer.stride[1]
-        nn.init.normal_(layer.weight, std=(2.0 / inputs) ** 0.5)
-        nn.init.zeros_(layer.bias)
 
 
 class Shuffle(nn.Module):
@@ -133,20 +118,23 @@ class Drawing(NamedTuple):
 class BroadcastDecoder(nn.Module):
     """Draw each slot by itself: colour and mask of every pixel; then add them up.
 
-    A slot is copied to a grid of 8 × 8 cells, each with its position embedding; two layers work on
-    every cell, and each of the next doubles the size.
+    A slot is copied to a grid of 8 × 8 cells, each with its position embedding; every layer of the
+    next ones doubles the size.
 
     Args:
         slot_dim: D, size of a slot.
         size: side of the frames in pixels: 16, 32, 64, …
         width: channels.
-        background: a component that is no slot, of one learned colour.
+        background: a component that is no slot, of one learned colour. Its mask logit is the buffer
+            `background_logit`, 0 unless a schedule changes it.
         upsampling: "deconv", transposed 5 × 5 convolutions and a last one at full size;
-            "subpixel", convolutions at half the size that draw four pixels at once, with a third of
-            the operations.
+            "subpixel", transposed 4 × 4 convolutions up to half the size and a last one that draws
+            four pixels at once, with a quarter of the operations.
 
     Shapes: slots (B, M, D) -> images (B, 3, size, size), masks (B, M + 1, size, size).
     """
+
+    background_logit: Tensor
 
     def __init__(
         self,
@@ -155,7 +143,7 @@ class BroadcastDecoder(nn.Module):
         width: int = 64,
         *,
         background: bool = True,
-        upsampling: Upsampling = "deconv",
+        upsampling: Upsampling = "subpixel",
     ) -> None:
         super().__init__()
         require_choice("upsampling", upsampling, get_args(Upsampling))
@@ -164,11 +152,8 @@ class BroadcastDecoder(nn.Module):
         if size != GRID * 2**doublings or not doublings:
             raise ValueError(f"size: got {size}, expected {2 * GRID}, {4 * GRID}, {8 * GRID}, …")
         self.place = Place(GRID, slot_dim)
-        wide = max(width, slot_dim)
-        # On the small grid depth costs nothing, and a disc at the place that a slot names needs it.
-        layers: list[nn.Module] = [nn.Conv2d(slot_dim, wide, 1), nn.ReLU()]
-        layers += [nn.Conv2d(wide, wide, 1), nn.ReLU()]
-        channels = [wide] + [width] * doublings
+        layers: list[nn.Module] = []
+        channels = [slot_dim] + [width] * doublings
         if upsampling == "deconv":
             for a, b in itertools.pairwise(channels):
                 up = nn.ConvTranspose2d(a, b, KERNEL, stride=2, padding=2, output_padding=1)
@@ -176,13 +161,11 @@ class BroadcastDecoder(nn.Module):
             layers.append(nn.Conv2d(width, 4, 3, padding=1))
         else:
             for a, b in itertools.pairwise(channels[:-1]):
-                layers += [nn.Conv2d(a, 4 * b, 3, padding=1), Shuffle(), nn.ReLU()]
-            layers += [nn.Conv2d(channels[-2], 4 * 4, KERNEL, padding=2), Shuffle()]
+                layers += [nn.ConvTranspose2d(a, b, 4, stride=2, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(channels[-2], 4 * 4, 3, padding=1), Shuffle()]
         self.layers = nn.Sequential(*layers)
-        self.layers.apply(keep_variance)
-        with torch.no_grad():  # all slots start faint
-            next(x for x in reversed(layers) if isinstance(x, nn.Conv2d)).weight.mul_(FAINT)
         self.background = nn.Parameter(torch.zeros(3)) if background else None
+        self.register_buffer("background_logit", torch.zeros(()) if background else None)
 
     def forward(self, slots: Float[Tensor, "B M D"]) -> Drawing:
         b, m, d = slots.shape
@@ -192,6 +175,7 @@ class BroadcastDecoder(nn.Module):
         if self.background is None:
             masks = logit.softmax(1)
             return Drawing((masks * colour).sum(1), masks.squeeze(2))
-        masks = torch.cat([logit, torch.zeros_like(logit[:, :1])], 1).softmax(1)
-        behind = masks[:, -1] * self.background[:, None, None]
-        return Drawing((masks[:, :-1] * colour).sum(1) + behind, masks.squeeze(2))
+        behind = self.background_logit.expand_as(logit[:, :1])
+        masks = torch.cat([logit, behind], 1).softmax(1)
+        background = masks[:, -1] * self.background[:, None, None]
+        return Drawing((masks[:, :-1] * colour).sum(1) + background, masks.squeeze(2))

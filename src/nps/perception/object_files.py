@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 SCHEMA_KEY = 16
 """Size of the keys by which an object file chooses a schema (the authors' program)."""
-KEEP = 2.0
-"""Bias of the gate that keeps a slot, at first: it keeps 88 %."""
 
 
 class SlotReader(SlotAttention):
@@ -56,13 +54,6 @@ class SlotReader(SlotAttention):
             slots, slot_dim, feature_dim=feature_dim, iterations=iterations, start="sampled"
         )
         self.first_iterations = first_iterations
-        # At first only their random start tells slots apart. Scores as wide as published (by
-        # Glorot's initialisation) and a GRU that keeps most of its state pass that on from frame to
-        # frame; torch's own make all slots alike within five rounds.
-        for layer in (self.query, self.key, self.value):
-            nn.init.xavier_uniform_(layer.weight)
-        with torch.no_grad():
-            self.gru.bias_ih[slot_dim : 2 * slot_dim] = KEEP
 
     def read(
         self, inputs: Inputs, slots: Float[Tensor, "B M D"], *, first: bool

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, get_args
 
 from nps.experiments.rule_settings import RuleSettings
 from nps.models.scoff import Kind
-from nps.perception.frames import Upsampling
+from nps.perception.frames import STRIDES, Upsampling
 from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number, require_type
 from nps.rules.config import ContextGradient, Query
@@ -26,10 +26,12 @@ class Config(RuleSettings):
     """Passes over the training set (10,000 steps)."""
     batch_size: int = 64
     """Clips per step (the paper's: 8)."""
-    learning_rate: float = 4e-4
+    learning_rate: float = 1e-3
     """Adam's learning rate at the start."""
     final_learning_rate: float | None = 1e-6
     """Learning rate at the end of a cosine schedule; none keeps it constant."""
+    warmup_steps: int = 200
+    """Steps over which the learning rate rises linearly from zero."""
     clip_norm: float | None = 1.0
     """Clip the norm of the gradient to this; none does not clip."""
     validate_every: int = 2
@@ -57,7 +59,15 @@ class Config(RuleSettings):
     """Schemata of SCOFF; SCOFF++ has one."""
     background: bool = True
     """Whether the background is a component of its own, besides the slots."""
-    upsampling: Upsampling = "deconv"
+    background_fade: float = 0.5
+    """Fraction of training over which the background's mask logit rises from -6 to 0, so that slots
+    find objects before the background competes with them; 0: it is 0 from the start."""
+    area: float = 3e-4
+    """Weight of a penalty on the share of pixels that slots cover, from the middle of training on;
+    without it slots keep some of the background. Without background component: no effect."""
+    feature_stride: int = 4
+    """Pixels from one feature of a frame to the next: 4 or 2."""
+    upsampling: Upsampling = "subpixel"
     """The decoder: transposed convolutions, or cheaper ones that draw four pixels at once."""
     rules: int = 10
     rule_dim: int = 32
@@ -79,14 +89,19 @@ class Config(RuleSettings):
     """Subtracted from the null rule's bids in parallel NPS."""
     settle_from: float | None = None
     """Fraction of training after which choices have no noise; none: never."""
-    interact_from: float = 0.0
-    """Fraction of training after which slots interact; before it, each moves by itself."""
+    interact_from: float = 0.3
+    """Fraction of training after which slots interact; before it, each moves by itself. Slots that
+    interact before they hold an object learn to separate much later."""
     size: int = 64
     """Side of the frames in pixels."""
     frames: int = 8
     """Frames that a clip predicts; it has one more."""
+    first_frames: int = 4
+    """Frames that a clip predicts in the first part of training, if that is less."""
+    all_frames_from: float = 0.6
+    """Fraction of training after which clips have all their frames."""
     blind: int = 0
-    """Of these, the last ones that are predicted without having seen the frame before."""
+    """Of all frames, the last ones that are predicted without having seen the frame before."""
     reconstruction: float = 0.0
     """Weight of a second loss: the slots that have read a frame should be able to draw it."""
     curtain: bool = False
@@ -122,8 +137,8 @@ class Config(RuleSettings):
         require_choice("upsampling", self.upsampling, get_args(Upsampling))
         for name in (
             *("slots", "transfer_slots", "slot_dim", "hidden_dim", "first_iterations"),
-            *("iterations", "schemata", "frames", "train_scenes", "validation_scenes"),
-            *("test_scenes", "seen_frames"),
+            *("iterations", "schemata", "frames", "first_frames", "train_scenes"),
+            *("validation_scenes", "test_scenes", "seen_frames"),
         ):
             require_int(name, getattr(self, name), at_least=1)
         require_int("width", self.width, at_least=2)
@@ -131,14 +146,18 @@ class Config(RuleSettings):
         require_int("scene_frames", self.scene_frames, at_least=self.frames + 1)
         if self.size not in (16, 32, 64, 128):
             raise ValueError(f"size: got {self.size}, expected 16, 32, 64 or 128")
+        if self.feature_stride not in STRIDES:
+            raise ValueError(f"feature_stride: got {self.feature_stride}, expected 2 or 4")
         if self.interaction == "attention" and self.slot_dim % 4:
             raise ValueError(f"slot_dim: got {self.slot_dim}, expected a multiple of 4 heads")
         require_int("blind", self.blind, at_least=0)
         if self.blind >= self.frames:
             raise ValueError(f"blind: got {self.blind}, expected less than frames = {self.frames}")
-        require_number("reconstruction", self.reconstruction, 0.0, 1e3, open_top=False)
+        for name in ("reconstruction", "area"):
+            require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
         for name in ("background", "curtain"):
             require_type(name, getattr(self, name), bool, "True or False")
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)
-        require_number("interact_from", self.interact_from, 0.0, 1.0, open_top=True)
+        for name in ("interact_from", "all_frames_from", "background_fade"):
+            require_number(name, getattr(self, name), 0.0, 1.0, open_top=True)

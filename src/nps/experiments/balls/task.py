@@ -52,7 +52,11 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 ALONE, EXPLORE, SETTLE = "alone", "explore", "settle"
-"""The phases of training: without interaction, with noise in the choices, without noise."""
+"""How slots interact, in the order of training: not at all, with noise in the choices, without."""
+FADED = -6.0
+"""The background's mask logit at the start of training, if it fades in."""
+AREA_FROM, AREA_TO = 0.5, 0.75
+"""Parts of training over which the penalty on the slots' area grows to its weight."""
 SCENES_AT_ONCE = 50
 """In validation and test."""
 DRAWN_SCENES = 3
@@ -103,19 +107,43 @@ class BallsTask(Task):
             return make_model(self.config).to(self.device)
 
     def phase(self, progress: float) -> str:
-        config = self.config
+        """How slots interact, and how many frames a clip predicts."""
+        config, interacts = self.config, EXPLORE
         if progress < config.interact_from:
-            return ALONE
-        settles = config.settle_from is not None and progress >= config.settle_from
-        return SETTLE if settles else EXPLORE
+            interacts = ALONE
+        elif config.settle_from is not None and progress >= config.settle_from:
+            interacts = SETTLE
+        short = progress < config.all_frames_from
+        return f"{interacts} {min(config.first_frames, config.frames) if short else config.frames}"
 
     def loss(self, model: Scoff, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         config = self.config
-        model.train(batch.phase != SETTLE)  # evaluation mode: the argmax
-        model.alone = batch.phase == ALONE
-        scenes, length = self.scenes("train"), config.frames + 1
+        interacts, count = batch.phase.split()
+        frames, blind = int(count), config.blind if int(count) == config.frames else 0
+        model.train(interacts != SETTLE)  # evaluation mode: the argmax
+        model.alone = interacts == ALONE
+        if config.background and config.background_fade:
+            model.fade_background(FADED * (1.0 - batch.progress / config.background_fade))
+        images = self.training_clips(batch, frames + 1)
+        predicted = model(images[:, : frames - blind], steps=frames)
+        error = squared_error(predicted.images, images[:, 1:]).mean()
+        loss, parts = error, {"mse": error}
+        if config.background and config.area:
+            weight = ((batch.progress - AREA_FROM) / (AREA_TO - AREA_FROM)).clamp(0.0, 1.0)
+            parts["area"] = 1.0 - predicted.masks[:, :, -1].mean()
+            loss = loss + config.area * weight * parts["area"]
+        if config.reconstruction:
+            again = model.draw(predicted.read)[0]
+            parts["reconstruction"] = squared_error(again, images[:, : frames - blind]).mean()
+            loss = loss + config.reconstruction * parts["reconstruction"]
+        return loss, parts
+
+    def training_clips(self, batch: Batch, length: int) -> UInt8[Tensor, "B T H W 3"]:
+        """The first frames of the batch's clips, in colours from its noise."""
+        config, scenes = self.config, self.scenes("train")
         scene, clip = batch.index % config.train_scenes, batch.index // config.train_scenes
-        time = clip.unsqueeze(-1) * length + torch.arange(length, device=batch.index.device)
+        start = clip.unsqueeze(-1) * (config.frames + 1)
+        time = start + torch.arange(length, device=batch.index.device)
         frames, _ = render(
             scenes.position[scene.unsqueeze(-1), time],
             scenes.radius[scene],
@@ -124,13 +152,7 @@ class BallsTask(Task):
             size=config.size,
             curtain=scenes.curtain[scene] if config.curtain else None,
         )
-        seen = frames[:, : length - 1 - config.blind]
-        predicted = model(seen, steps=config.frames)
-        error = squared_error(predicted.images, frames[:, 1:]).mean()
-        if not config.reconstruction:
-            return error, {}
-        again = squared_error(model.draw(predicted.read)[0], seen).mean()
-        return error + config.reconstruction * again, {"next": error, "reconstruction": again}
+        return frames
 
     # -- validation and test ------------------------------------------------------------------
 
@@ -268,7 +290,7 @@ def make_model(config: Config) -> Scoff:
         )
     hidden = config.hidden_dim
     return Scoff(
-        FrameEncoder(config.size, config.width),
+        FrameEncoder(config.size, config.width, stride=config.feature_stride),
         reader,
         make_interaction(
             config.interaction, config.slot_dim, config.rule_config, hidden_dim=hidden
