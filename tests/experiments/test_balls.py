@@ -387,6 +387,7 @@ def call(*args, code=0):
     [
         *([f"--interaction={kind}"] for kind in ("attention", "snps", "pnps", "gnn", "none")),
         ["--model=scoff", "--interaction=attention"],
+        ["--gate", "--context-gradient=update", "--no-self-context"],
         ["--no-background", "--upsampling=deconv", "--feature-stride=2", "--curtain", "--blind=1"],
     ],
     ids=" ".join,
@@ -470,6 +471,7 @@ def test_a_report_of_two_models(tmp_path):
         ("settle_from", 2.0),
         ("interact_from", 1.0),
         ("curtain", 1),
+        ("gate", 1),
         ("rules", 0),
     ],
 )

@@ -23,7 +23,7 @@ from nps.interactions import GNN, Attention
 from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
 from nps.perception.slot_attention import Inputs
-from nps.rules import ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
+from nps.rules import GatedNPS, ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 
 if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
@@ -153,7 +153,7 @@ class Scoff(nn.Module):
 
 
 def make_interaction(
-    kind: Kind, slot_dim: int, rules: RuleConfig, *, hidden_dim: int = 128
+    kind: Kind, slot_dim: int, rules: RuleConfig, *, hidden_dim: int = 128, gate: bool = False
 ) -> nn.Module | None:
     """The layer between slots.
 
@@ -163,6 +163,7 @@ def make_interaction(
         rules: settings of the rule layers. `zero_start` holds for all kinds: a comparison in which
             only the rules begin by changing nothing would not be one of interactions.
         hidden_dim: width of the GNN.
+        gate: whether a stage of sequential NPS may fire no rule (`GatedNPS`).
     """
     match kind:
         case "attention":
@@ -176,7 +177,7 @@ def make_interaction(
                 start_at_zero(gnn.node[-1])
             return gnn
         case "snps":
-            return SequentialNPS.from_config(rules, slot_dim)
+            return (GatedNPS if gate else SequentialNPS).from_config(rules, slot_dim)
         case "pnps":
             return ParallelNPS.from_config(rules, slot_dim)
         case "none":

@@ -3,6 +3,7 @@
 from nps.rules.actions import ConvRules, MLPRules
 from nps.rules.choice import gumbel, hard_choice
 from nps.rules.config import RuleConfig
+from nps.rules.gated import GatedNPS
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
 from nps.rules.ruleset import RuleSet
@@ -11,6 +12,7 @@ from nps.rules.trace import Trace
 
 __all__ = [
     "ConvRules",
+    "GatedNPS",
     "MLPRules",
     "ParallelNPS",
     "RuleConfig",

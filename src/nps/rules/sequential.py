@@ -104,7 +104,7 @@ class SequentialNPS(RuleLayer):
         others = allowed.contexts(features.shape[-2], self.self_context, features.device)
         if others is not None:  # the row of the primary slot
             others = ((at_primary.detach() > 0).mT & others).any(-2, keepdim=True)
-        return Bound(bind_contexts(kept, others, noise.choices[1], self.temperature), scores)
+        return Bound(bind_contexts(kept, others, noise.choices[-1], self.temperature), scores)
 
     def apply_rule(
         self,

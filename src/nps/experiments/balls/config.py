@@ -85,6 +85,8 @@ class Config(RuleSettings):
     """What the choice of a context learns from: the chosen slot, or the update in each context."""
     context_dropout: float = RuleConfig.context_dropout
     """Probability that the score of a context is set to zero in training."""
+    gate: bool = False
+    """Whether a stage of sequential NPS may fire no rule."""
     null_handicap: float = RuleConfig.null_handicap
     """Subtracted from the null rule's bids in parallel NPS."""
     settle_from: float | None = None
@@ -155,8 +157,10 @@ class Config(RuleSettings):
             raise ValueError(f"blind: got {self.blind}, expected less than frames = {self.frames}")
         for name in ("reconstruction", "area"):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
-        for name in ("background", "curtain"):
+        for name in ("background", "curtain", "gate"):
             require_type(name, getattr(self, name), bool, "True or False")
+        if self.gate and self.interaction != "snps":
+            raise ValueError(f"gate: got True with {self.interaction}, expected snps")
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)
         for name in ("interact_from", "all_frames_from", "background_fade"):

@@ -289,12 +289,17 @@ def make_model(config: Config) -> Scoff:
             *sizes, first_iterations=config.first_iterations, iterations=config.iterations
         )
     hidden = config.hidden_dim
+    interaction = make_interaction(
+        config.interaction,
+        config.slot_dim,
+        config.rule_config,
+        hidden_dim=hidden,
+        gate=config.gate,
+    )
     return Scoff(
         FrameEncoder(config.size, config.width, stride=config.feature_stride),
         reader,
-        make_interaction(
-            config.interaction, config.slot_dim, config.rule_config, hidden_dim=hidden
-        ),
+        interaction,
         BroadcastDecoder(
             config.slot_dim,
             config.size,

@@ -1,0 +1,71 @@
+"""Algorithm 1 with a gate: a stage in which no rule has anything to do changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from nps.rules.allowed import Allowed
+from nps.rules.choice import hard_choice
+from nps.rules.config import Query
+from nps.rules.noise import StageNoise
+from nps.rules.select import Selected
+from nps.rules.sequential import SequentialNPS
+from nps.rules.slots import unsqueeze_right
+from nps.rules.trace import Choices
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class GatedNPS(SequentialNPS):
+    r"""Sequential NPS whose stages may fire no rule.
+
+    In Algorithm 1 a rule fires at every stage, on the best of all slots, also where nothing
+    happens. Here the pair (p, r) that wins the stage has to beat a null rule as well, of which only
+    a score :math:`s_{null}` is learned:
+
+    .. math::
+        g = [\mathrm{score}_{pr} + \gamma > s_{null} + \gamma'], \qquad
+        V_p \leftarrow V_p + g\, \mathrm{MLP}_r([V_p, V_c])
+
+    The gate is a hard two-way choice with a straight-through gradient, as between the rules and the
+    null rule in Algorithm 2; it learns also where it is closed. A closed stage has no slot in the
+    trace, and returns all slots bit for bit.
+
+    It takes the arguments of `SequentialNPS`, and its own steps (no kernels).
+
+    Shapes: slots (..., M, D) -> (..., M, D).
+    """
+
+    def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
+        super()._make_selection(key_dim, query, context_query)
+        self.null_score = nn.Parameter(torch.zeros(()))
+
+    def stage(
+        self, slots: Tensor, features: Tensor, allowed: Allowed, noise: StageNoise
+    ) -> tuple[Tensor, Choices]:
+        selected = self.select_rule(features, allowed, noise)
+        primary, rule, rule_scores = selected
+        gate = self.open_gate(selected, noise)
+        context, context_scores = self.bind_context(features, primary, allowed, noise)
+        changed = self.apply_rule(slots, primary, rule, context)
+        # Exactly one of the two terms is zero.
+        share = unsqueeze_right(gate.unsqueeze(-1), self.rules.event_dims).to(changed.dtype)
+        slots = share * changed + (1.0 - share) * slots
+        fired = primary * gate.unsqueeze(-1)
+        return slots, Choices(fired, rule, context, rule_scores, context_scores)
+
+    def open_gate(self, selected: Selected, noise: StageNoise) -> Float[Tensor, "*batch"]:
+        """1 where the selected pair beats the null rule, 0 elsewhere."""
+        primary, rule, scores = selected
+        pair = (primary.unsqueeze(-1) * rule).detach()
+        won = (pair * scores).sum((-1, -2))
+        bids = torch.stack([won, self.null_score.to(won.dtype).expand_as(won)], -1)
+        return hard_choice(bids, noise=noise.choices[1], temperature=self.temperature)[..., 0]
+
+    def _choices(self, m: int) -> list[tuple[int, ...]]:
+        pair, context = super()._choices(m)
+        return [pair, (2,), context]
