@@ -1,7 +1,7 @@
 """The presets of bouncing balls: the paper's models and controls.
 
-All have a background component and interactions that start by changing nothing, unless they say
-otherwise; both are ours.
+All have a background component, and interactions that begin after 30 % of training and start by
+changing nothing, unless they say otherwise; both are ours.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from nps.experiments.experiment import Preset
 
 PRESETS = {
     "balls": Preset("SCOFF++ with sequential NPS.", Config()),
+    "balls-best": Preset(
+        "SCOFF++ with one stage of sequential NPS, whose contexts are other slots.",
+        Config(stages=1, self_context=False, context_gradient="update"),
+    ),
     "balls-as-published": Preset(
-        "SCOFF++ with sequential NPS, whose rules do not start at zero.", Config(zero_start=False)
+        "SCOFF++ with sequential NPS as published: rules act from the first step on, at random.",
+        Config(zero_start=False, interact_from=0.0),
     ),
     "balls-pnps": Preset(
         "SCOFF++ with parallel NPS.",

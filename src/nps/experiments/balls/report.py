@@ -19,6 +19,7 @@ LABELS = {
     "balls-attention": "SCOFF++ (attention)",
     "balls-pnps": "parallel NPS",
     "balls": "NPS",
+    "balls-best": "NPS, one stage, other slots as context",
     "balls-as-published": "NPS, rules as published",
     "balls-gnn": "GNN",
     "balls-none": "no interaction",
