@@ -19,6 +19,7 @@ from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.mnist import Mnist
 from nps.experiments.start import run_of
 from nps.files import os_errors_in_one_line, write_json
+from nps.training.checkpoint import Tensors
 from nps.training.config import TrainConfig, from_json
 from nps.training.run import Run, find_checkpoint
 from nps.training.task import Task
@@ -39,19 +40,66 @@ def find_preset(name: str) -> tuple[Experiment[Any, Any], Preset]:
         if name in experiment.presets:
             return experiment, experiment.presets[name]
     names = [preset for experiment in EXPERIMENTS.values() for preset in experiment.presets]
+    if name in EXPERIMENTS:
+        choices = ", ".join(EXPERIMENTS[name].presets)
+        raise UserError(f"{name} is an experiment, expected one of its presets: {choices}")
     raise UserError(f"unknown preset {name!r}{nearest(name, names)}")
 
 
 @functools.lru_cache(maxsize=2)
-def _task(experiment: str, config: TrainConfig, device: str) -> Task:
+def _task(experiment: str, config: TrainConfig, device: str, stamp: Stamp) -> Task:
     """The task of a config. Cached: the next seed and the run that a run started from reuse it."""
     task: Task = find_experiment(experiment).make_task(config, torch.device(device))
     return task
 
 
+Stamp = tuple[tuple[str, int, int], ...]
+"""Name, size and time of change of the user's own files: with others, a task is made anew."""
+
+
+def make_task(experiment: Experiment[Any, Any], config: TrainConfig, device: str) -> Task:
+    """The task of a config, the one made before if nothing has changed."""
+    return _task(experiment.name, config, device, _stamp(experiment, config))
+
+
+def _stamp(experiment: Experiment[Any, Any], config: TrainConfig) -> Stamp:
+    given = experiment.data_field and getattr(config, experiment.data_field)
+    if not given:
+        return ()
+    path = Path(given)
+    files = [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]
+    known = [(file, file.stat()) for file in files if file.exists()]
+    return tuple((str(file), found.st_size, found.st_mtime_ns) for file, found in known)
+
+
 def experiment_of(path: Path | str) -> Experiment[Any, Any]:
     """The experiment of a run or checkpoint folder."""
     return find_experiment(find_checkpoint(path)[0].read()["experiment"])
+
+
+def config_of(saved: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The config of a run, from its config.json and what differs from it."""
+    kind: type[TrainConfig] = find_experiment(saved["experiment"]).config
+    return from_json(kind, {**saved["config"], **(changes or {})})
+
+
+def model_of(run: Run, task: Task, weights: Tensors) -> nn.Module:
+    """The model of a run with some of its weights, in evaluation mode."""
+    model = task.make_model(run.read()["seed"])
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:  # e.g. data with other images or actions
+        _, first, *more = (line.strip() for line in str(error).splitlines())
+        others = f" and {len(more)} more" if more else ""
+        raise UserError(f"{run.folder}: its model does not fit the data: {first}{others}") from None
+    if not run.trained_on(task.fingerprint):
+        say(f"{run.folder}: the data have changed since its training")
+    return model.eval()
+
+
+def require_which(which: str) -> None:
+    if which not in ("best", "last"):
+        raise UserError(f"which: got {which!r}, expected best or last")
 
 
 def load_task(
@@ -68,23 +116,12 @@ def load_task(
         which: the model with the "best" validation score, or the "last".
         changes: config fields that differ from training, e.g. the path of data that were moved.
     """
-    if which not in ("best", "last"):
-        raise UserError(f"which: got {which!r}, expected best or last")
+    require_which(which)
     run, checkpoint = find_checkpoint(path)
     saved = run.read()
-    experiment = find_experiment(saved["experiment"])
-    config = from_json(experiment.config, {**saved["config"], **(changes or {})}).trained()
-    task = _task(experiment.name, config, device)
-    model = task.make_model(saved["seed"])
-    try:
-        model.load_state_dict(checkpoint.weights(which))
-    except RuntimeError as error:  # e.g. data with other images or actions
-        _, first, *more = (line.strip() for line in str(error).splitlines())
-        others = f" and {len(more)} more" if more else ""
-        raise UserError(f"{run.folder}: its model does not fit the data: {first}{others}") from None
-    if not run.trained_on(task.fingerprint):
-        say(f"{run.folder}: the data have changed since its training")
-    return task, model.eval()
+    config = config_of(saved, changes).trained()
+    task = make_task(find_experiment(saved["experiment"]), config, device)
+    return task, model_of(run, task, checkpoint.weights(which))
 
 
 def with_test_set(path: Path | str, task: Task, name: str | None) -> Task:
@@ -133,9 +170,4 @@ def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) ->
         say(f"{run.folder}: not compared with the run it started from: {folder} does not exist")
         return {}
     experiment = find_experiment(saved["experiment"])
-    return experiment.compare(task, load(folder, device), model)
-
-
-def load(path: Path | str, device: str = "cpu", which: str = "best") -> nn.Module:
-    """The trained model of a run or checkpoint folder, in evaluation mode."""
-    return load_task(path, device, which)[1]
+    return experiment.compare(task, load_task(folder, device)[1], model)

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -139,7 +139,10 @@ class Run:
                 lock.truncate(0)
                 lock.write(str(os.getpid()))
                 lock.flush()
-            yield
+            try:
+                yield
+            finally:  # not by closing alone: a process that was forked meanwhile has the file, too
+                fcntl.flock(lock, fcntl.LOCK_UN)
 
     def claim(self, identity: dict[str, Any], *, fresh: bool = False) -> None:
         """Write config.json, or make sure that the one there is the same."""
@@ -242,8 +245,13 @@ def identity(
     }
 
 
-def find_checkpoint(path: Path | str) -> tuple[Run, checkpoint.Checkpoint]:
-    """From a run folder or one of its checkpoint folders: the run, and a whole checkpoint."""
+def find_checkpoint(
+    path: Path | str, report: Callable[[str], None] = lambda line: None
+) -> tuple[Run, checkpoint.Checkpoint]:
+    """From a run folder or one of its checkpoint folders: the run, and a whole checkpoint.
+
+    If an older checkpoint is used because newer ones are damaged, `report` gets a line for each.
+    """
     path = Path(path)
     if checkpoint.NAME.fullmatch(path.name) and path.parent.name == "checkpoints":
         return Run(path.parent.parent), checkpoint.load(path)
@@ -254,6 +262,8 @@ def find_checkpoint(path: Path | str) -> tuple[Run, checkpoint.Checkpoint]:
     if found is None:
         why = f" ({problems[0]})" if problems else ""
         raise UserError(f"{path}: no whole checkpoint in it{why}")
+    for problem in problems:
+        report(problem)
     return run, found
 
 

@@ -26,7 +26,7 @@ from nps.training.checkpoint import Checkpoint
 from nps.training.config import Settings, TrainConfig
 from nps.training.data import accumulate
 from nps.training.log import MetricLog
-from nps.training.progress import ProgressLine
+from nps.training.progress import PlainProgress, ProgressLine, in_terminal
 from nps.training.run import Run
 from nps.training.signals import Interrupted, Signals
 from nps.training.stack import Stack
@@ -102,7 +102,8 @@ class TrainingSession:
         self.state.stack.model.train()
         phase: str | None = None
         step: Callable[[], None] = self.train_step
-        with Signals() as signals, self._progress_line() as line:
+        program = self.settings.call is not None
+        with Signals(raises=program) as signals, self._progress_line() as line:
             while self.step < self.total and len(self.failed) < len(self.seeds):
                 if (now := self.task.phase(self.step / self.total)) != phase:
                     phase = self.train_step.phase = now  # another program: capture it anew
@@ -259,7 +260,7 @@ class TrainingSession:
     @contextlib.contextmanager
     def _recorded(self) -> Iterator[None]:
         """Write provenance.json, at the start (a killed session leaves a trace) and at the end."""
-        session = provenance.describe(self.device) | {
+        session = provenance.describe(self.device, self.settings.call) | {
             "from_step": self.step,
             "precision": self.settings.precision,
             "captured": self._captures,
@@ -287,7 +288,10 @@ class TrainingSession:
         board = run.folder / "tensorboard" if self.settings.tensorboard else None
         return MetricLog(run.metrics_path, self._log_lengths[s], board, self.step)
 
-    def _progress_line(self) -> ProgressLine:
+    def _progress_line(self) -> ProgressLine | PlainProgress:
         count = len(self.seeds)
         title = self.runs[0].folder.name if count == 1 else f"{count} seeds"
-        return ProgressLine(title, self.total, self.step, silent=not distributed.is_first())
+        silent = not distributed.is_first() or not self.settings.progress
+        if self.settings.call is not None and not silent and not in_terminal():
+            return PlainProgress(title, self.total, self.step)
+        return ProgressLine(title, self.total, self.step, silent=silent)

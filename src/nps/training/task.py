@@ -18,15 +18,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from nps.errors import UserError
 from nps.training.data import Source, accumulate
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+
+    from nps.rollouts import Rollout
+    from nps.rules import Trace
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,10 @@ class Task(ABC):
     (`nn.GRUCell`, cuDNN), and several seeds train one after the other."""
     noise_size: int = 0
     """Uniform numbers in `Batch.noise` for each example."""
+    sets: Mapping[str, Any] = MappingProxyType({})
+    """The data by split, for programs and notebooks (`nps.load(run).data`)."""
+    input_names: tuple[str, ...] = ()
+    """The inputs of `trace`; empty if the models cannot be traced."""
     fingerprint: str | None = None
     """Of data that belong to the user and may change between two commands; None for fixed data."""
 
@@ -122,3 +131,39 @@ class Task(ABC):
         metrics = self.evaluate(model, "test")
         del metrics["score"]
         return metrics
+
+    # -- looking at a trained model, for those that have rules or roll-outs ---------------------
+
+    def first_inputs(self, split: str, count: int) -> tuple[Tensor, ...]:
+        """The model's inputs for the first examples of a split, as `trace` takes them."""
+        raise UserError("trace: this experiment has no examples to trace")
+
+    def trace(self, model: Any, *inputs: Tensor) -> Trace:
+        """What fires in the model on some inputs, one for each of `input_names`."""
+        raise UserError("trace: models of this experiment have no rules")
+
+    def first_episodes(self, split: str, count: int, steps: int | None) -> tuple[Tensor, Tensor]:
+        """The observations and actions of the first episodes of a split, as `rollout` takes them.
+
+        Args:
+            split: "validation" or "test".
+            count: number of episodes.
+            steps: steps of each; None: all.
+        """
+        raise UserError("rollout: this experiment has no episodes, only single steps")
+
+    def rollout(self, model: Any, images: Tensor, actions: Tensor) -> Rollout:
+        """Predict from the first observation of each episode and its actions.
+
+        Args:
+            model: the model.
+            images: the first observation of each episode, or all of them.
+            actions: (E, T, ...).
+        """
+        raise UserError("rollout: models of this experiment predict single steps only")
+
+
+def require_count(name: str, count: int, most: int, what: str) -> None:
+    """Refuse to take more examples, episodes or steps than there are."""
+    if not 1 <= count <= most:
+        raise UserError(f"{name}: got {count}, expected 1 to {most}, as many as {what} has")
