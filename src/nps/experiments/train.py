@@ -9,11 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -115,8 +114,8 @@ def train(
         run.trace(n=3)
 
     It blocks until the training is done. Ctrl-C (in a notebook: interrupt) finishes the step,
-    saves, and raises `KeyboardInterrupt`; a second one raises at once. It may run in a thread, too:
-    signals then go to the main thread, and stop nothing here.
+    saves, and raises `KeyboardInterrupt`; a second one raises at once. SIGTERM saves, too, and is
+    then handed on to the caller's handler. In a thread there are no signals to stop it.
 
     Args:
         preset: a name of `nps.presets()`, or a config.
@@ -144,7 +143,7 @@ def train(
     with _options_as_in_python():
         name, experiment, config = _resolve(preset, changes)
         where = find_device(device)
-        _require(seeds, save_every, at_once, draw_every, out)
+        _require(out, precision, seeds, save_every, at_once, draw_every)
         settings = Settings(
             tensorboard=tensorboard,
             capture=capture,
@@ -167,9 +166,11 @@ def train(
                 same = config == config.trained()  # else the model is built without its start
                 trained = find_checkpoint(runs[seed].folder)
                 return LoadedRun(*trained, "best", where, data, task if same else None)
-    say(f"{stopped}; the same call resumes from there")
-    if threading.current_thread() is threading.main_thread():
-        signal.raise_signal(stopped.signum)  # for the caller's handler: KeyboardInterrupt
+    message = f"{stopped}; the same call resumes from there"
+    if stopped.signum == signal.SIGINT:
+        raise KeyboardInterrupt(message)
+    say(message)
+    signal.raise_signal(stopped.signum)  # it is for the caller, whose handler is in place again
     raise stopped
 
 
@@ -224,11 +225,19 @@ def _preset_of(config: TrainConfig) -> tuple[str, Experiment[Any, Any]]:
 
 
 def _require(
-    seeds: int, save_every: float, at_once: int | None, draw_every: int | None, out: Path | str
+    out: Path | str,
+    precision: str,
+    seeds: int,
+    save_every: float,
+    at_once: int | None,
+    draw_every: int | None,
 ) -> None:
     for name, value in {"seeds": seeds, "at_once": at_once, "draw_every": draw_every}.items():
         if value is not None and value < 1:
             raise UserError(f"{name}: got {value}, expected at least 1")
+    if precision not in get_args(Precision):
+        choices = ", ".join(get_args(Precision))
+        raise UserError(f"precision: got {precision!r}, expected one of {choices}")
     if save_every < 0:
         raise UserError(f"save_every: got {save_every}, expected 0 or more")
     if not str(out).strip():
