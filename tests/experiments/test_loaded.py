@@ -191,6 +191,7 @@ def test_trace_of_arithmetic(folder):
         expected = run.model(data.before[:3], data.after[:3], return_trace=True)[1]
     assert_same_trace(run.trace(n=3), expected)
     assert not run.trace(n=1).rule_scores.requires_grad
+    assert len(run.trace().rule) == 8
     assert_same_trace(run.trace(*run.examples(3)), expected)
     assert_same_trace(run.trace(data.before[:3].numpy(), data.after[:3].tolist()), expected)
     assert len(run.trace(n=40, split="test").rule) == 40
@@ -233,9 +234,9 @@ def assert_world_model(run):
     assert alone.true is None
     torch.testing.assert_close(alone.slots, found.slots)
     most = data.action.shape[1]
-    assert run.rollout(n=1).slots.shape[1] == most
+    assert run.rollout().slots.shape[:2] == (min(8, len(data.action)), most)
     with pytest.raises(UserError, match=f"steps: got 99, expected 1 to {most}, as many as an epi"):
-        run.rollout(steps=99)
+        run.rollout(n=1, steps=99)
     with pytest.raises(UserError, match="rollout: expected images and actions, or neither"):
         run.rollout(images)
 

@@ -141,14 +141,15 @@ class LoadedRun:
         return self.task.test(self.model)
 
     @torch.no_grad()
-    def trace(self, *inputs: Any, n: int = 8, split: str = "validation") -> Trace:
+    def trace(self, *inputs: Any, n: int | None = None, split: str = "validation") -> Trace:
         """What fires in the model on some examples.
 
         Args:
             inputs: of the model, a batch of each: `before, after` (arithmetic), `images, operation`
                 (mnist), or `images, action` (world models). Where the first is an image, its slots
                 may be given instead.
-            n: without inputs, the first n examples of a set, as `examples(n)` gives them.
+            n: without inputs, the first n examples of a set (default: 8 or fewer), as `examples(n)`
+                gives them.
             split: the set: "validation", "test" or "train".
         """
         names = self.task.input_names
@@ -159,8 +160,8 @@ class LoadedRun:
         tensors = self._on_device(inputs) if inputs else self.examples(n, split)
         return self.task.trace(self.model, *tensors)
 
-    def examples(self, n: int = 8, split: str = "validation") -> tuple[Tensor, ...]:
-        """The model's inputs for the first n examples of a set."""
+    def examples(self, n: int | None = None, split: str = "validation") -> tuple[Tensor, ...]:
+        """The model's inputs for the first n examples of a set (default: 8 or fewer)."""
         self._require_split(split)
         return self.task.first_inputs(split, n)
 
@@ -170,7 +171,7 @@ class LoadedRun:
         images: Any = None,
         actions: Any = None,
         *,
-        n: int = 4,
+        n: int | None = None,
         steps: int | None = None,
         split: str = "validation",
     ) -> Rollout:
@@ -180,8 +181,8 @@ class LoadedRun:
             images: first images (n, H, W, C), or those of whole episodes (n, T + 1, H, W, C), whose
                 slots the predictions can be compared with.
             actions: (n, T), or (n, T, A) if they are continuous; of mnist, operations.
-            n: without images, the first n episodes of a set.
-            steps: steps of these, at most as many as they have (the default).
+            n: without images, the first n episodes of a set (default: 8 or fewer).
+            steps: steps of these (default: all).
             split: the set: "validation" or "test".
         """
         if (images is None) != (actions is None):

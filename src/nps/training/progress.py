@@ -66,16 +66,19 @@ def in_terminal() -> bool:
     return Console(stderr=True).is_terminal
 
 
-SHARE, SECONDS = 0.1, 60.0
-"""How much of the work, or of time, passes between two plain lines."""
+SHARE = 0.1
+"""How much of the work is done between two plain lines."""
+FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0
+"""Seconds after which a line is printed all the same: the wait doubles with each one."""
 
 
 class PlainProgress:
-    """Prints a line now and then: about ten of them in all, or one a minute."""
+    """Prints a line now and then: about ten of them in all; of a long training, one a minute."""
 
     def __init__(self, title: str, total: int, done: int) -> None:
         self._title, self._total, self._first, self._shown = title, total, done, done
         self._began = self._shown_at = time.monotonic()
+        self._wait = FIRST_WAIT
         self._metrics: dict[str, float] = {}
 
     def __enter__(self) -> PlainProgress:
@@ -89,8 +92,11 @@ class PlainProgress:
         now, new = time.monotonic(), metrics is not None
         self._metrics = self._metrics if metrics is None else metrics
         far = done - self._shown >= SHARE * self._total or done == self._total
-        if not (far and new) and now - self._shown_at < SECONDS:
+        late = now - self._shown_at >= self._wait
+        if not (far and new) and not late:
             return
+        if late:
+            self._wait = min(2 * self._wait, LONGEST_WAIT)
         self._shown, self._shown_at = done, now
         numbers = "".join(f", {key} {value:.4g}" for key, value in self._metrics.items())
         took = now - self._began

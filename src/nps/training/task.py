@@ -134,20 +134,22 @@ class Task(ABC):
 
     # -- looking at a trained model, for those that have rules or roll-outs ---------------------
 
-    def first_inputs(self, split: str, count: int) -> tuple[Tensor, ...]:
-        """The model's inputs for the first examples of a split, as `trace` takes them."""
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
+        """The inputs of `trace` for the first examples of a split; None: for a few."""
         raise UserError("trace: this experiment has no examples to trace")
 
     def trace(self, model: Any, *inputs: Tensor) -> Trace:
         """What fires in the model on some inputs, one for each of `input_names`."""
         raise UserError("trace: models of this experiment have no rules")
 
-    def first_episodes(self, split: str, count: int, steps: int | None) -> tuple[Tensor, Tensor]:
+    def first_episodes(
+        self, split: str, count: int | None, steps: int | None
+    ) -> tuple[Tensor, Tensor]:
         """The observations and actions of the first episodes of a split, as `rollout` takes them.
 
         Args:
             split: "validation" or "test".
-            count: number of episodes.
+            count: number of episodes; None: a few.
             steps: steps of each; None: all.
         """
         raise UserError("rollout: this experiment has no episodes, only single steps")
@@ -163,7 +165,14 @@ class Task(ABC):
         raise UserError("rollout: models of this experiment predict single steps only")
 
 
-def require_count(name: str, count: int, most: int, what: str) -> None:
-    """Refuse to take more examples, episodes or steps than there are."""
-    if not 1 <= count <= most:
-        raise UserError(f"{name}: got {count}, expected 1 to {most}, as many as {what} has")
+FEW = 8
+"""Examples or episodes that are looked at if no number is given."""
+
+
+def how_many(name: str, wanted: int | None, most: int, what: str, usual: int = FEW) -> int:
+    """The number of examples, episodes or steps to take; refuses more than there are."""
+    if wanted is None:
+        return min(usual, most)
+    if not 1 <= wanted <= most:
+        raise UserError(f"{name}: got {wanted}, expected 1 to {most}, as many as {what} has")
+    return wanted

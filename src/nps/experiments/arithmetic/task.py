@@ -18,7 +18,7 @@ from nps.models.arithmetic import COORDINATES, CoordinateArithmetic
 from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace
 from nps.training import rng
 from nps.training.data import Made
-from nps.training.task import Batch, Task, require_count
+from nps.training.task import Batch, Task, how_many
 from nps.worlds.arithmetic import OPERATIONS, POINTS, Demonstrations, demonstrate
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class ArithmeticTask(Task):
             "table": table.tolist(),
         }
 
-    def first_inputs(self, split: str, count: int) -> tuple[Tensor, ...]:
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
         data = self.sets[split]
-        require_count("n", count, len(data.operation), split)
+        count = how_many("n", count, len(data.operation), split)
         return data.before[:count], data.after[:count]
 
     def trace(self, model: CoordinateArithmetic, *inputs: Tensor) -> Trace:

@@ -25,7 +25,7 @@ from nps.rollouts import Rollout
 from nps.rules import Trace
 from nps.training import rng
 from nps.training.data import Made
-from nps.training.task import Batch, Task, require_count
+from nps.training.task import Batch, Task, how_many
 from nps.worlds import mnist
 from nps.worlds.transformations import EVERY_OPERATION, OPERATIONS, matrices, paste, transform
 
@@ -156,10 +156,10 @@ class MnistTask(Task):
 
     # -- looking at a trained model -----------------------------------------------------------
 
-    def first_inputs(self, split: str, count: int) -> tuple[Tensor, ...]:
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
         """The first pairs of the chains of a split."""
         depth, chains = self.config.depth, self._chains_of(split)
-        require_count("n", count, chains.numel(), split)
+        count = how_many("n", count, chains.numel(), split)
         some = slice(math.ceil(count / depth))
         pairs = self.chain_pairs(self.digits[split][some], chains[some])
         return pairs.before[:count], pairs.operation[:count]
@@ -168,12 +168,13 @@ class MnistTask(Task):
         images, operation = inputs
         return traced(model, images, operation)[1]
 
-    def first_episodes(self, split: str, count: int, steps: int | None) -> tuple[Tensor, Tensor]:
+    def first_episodes(
+        self, split: str, count: int | None, steps: int | None
+    ) -> tuple[Tensor, Tensor]:
         """The images of the first chains of a split, and their operations."""
         chains, depth = self._chains_of(split), self.config.depth
-        steps = depth if steps is None else steps
-        require_count("n", count, len(chains), split)
-        require_count("steps", steps, depth, f"a chain of {split}")
+        count = how_many("n", count, len(chains), split)
+        steps = how_many("steps", steps, depth, f"a chain of {split}", usual=depth)
         some = chains[:count, :steps]
         before, after, _ = self.chain_pairs(self.digits[split][:count], some)
         first = before.unflatten(0, some.shape)[:, :1]

@@ -15,16 +15,16 @@ from nps.models.transitions import RuleTransition
 from nps.models.world_model import WorldModel
 from nps.rollouts import Rollout
 from nps.rules import Trace
-from nps.training.task import require_count
+from nps.training.task import how_many
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
 
-def first_transitions(data: Episodes, count: int, split: str) -> tuple[Tensor, Tensor]:
+def first_transitions(data: Episodes, count: int | None, split: str) -> tuple[Tensor, Tensor]:
     """The observations and actions of the first transitions of a set."""
     moments = transitions(data)
-    require_count("n", count, len(moments.time), split)
+    count = how_many("n", count, len(moments.time), split)
     first = moments.episode[:count], moments.time[:count]
     return data.images(*first), data.actions(*first)
 
@@ -42,15 +42,15 @@ def traced(
 
 
 def first_episodes(
-    data: Episodes, count: int, steps: int | None, split: str
+    data: Episodes, count: int | None, steps: int | None, split: str
 ) -> tuple[Tensor, Tensor]:
     """The observations and actions of the first episodes of a set, which have the same length."""
     shortest, longest = (int(x) for x in data.lengths.aminmax())
     if shortest != longest:
         raise UserError(f"split: episodes of {split} differ in length, expected validation or test")
-    steps = longest - 1 if steps is None else steps
-    require_count("n", count, len(data.lengths), split)
-    require_count("steps", steps, longest - 1, f"an episode of {split}")
+    most = longest - 1
+    count = how_many("n", count, len(data.lengths), split)
+    steps = how_many("steps", steps, most, f"an episode of {split}", usual=most)
     return first_images(data, count, steps), data.action[:count, :steps]
 
 

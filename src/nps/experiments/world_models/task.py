@@ -210,14 +210,16 @@ class WorldModelTask(Task, Generic[C, E]):
 
     # -- looking at a trained model -----------------------------------------------------------
 
-    def first_inputs(self, split: str, count: int) -> tuple[Tensor, ...]:
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
         return first_transitions(self.sets[split], count, split)
 
     def trace(self, model: WorldModel, *inputs: Tensor) -> Trace:
         images, action = inputs
         return traced(model, images, action)
 
-    def first_episodes(self, split: str, count: int, steps: int | None) -> tuple[Tensor, Tensor]:
+    def first_episodes(
+        self, split: str, count: int | None, steps: int | None
+    ) -> tuple[Tensor, Tensor]:
         return first_episodes(self.sets[split], count, steps, split)
 
     def rollout(self, model: WorldModel, images: Tensor, actions: Tensor) -> Rollout:
