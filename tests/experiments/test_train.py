@@ -1,6 +1,7 @@
 """`nps.train`: the command's training, called from a program or notebook that goes on after it."""
 
 import dataclasses
+import gc
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import nps
 from nps.errors import RunFailed, UserError
 from nps.experiments.arithmetic.task import ArithmeticTask
 from nps.training.run import Run
+from nps.training.session import TrainingSession
 from nps.training.signals import Interrupted
 from tests.test_cli import call
 from tests.training.test_isolation import globals_of_torch, unusual  # noqa: F401
@@ -124,6 +126,7 @@ def test_the_program_goes_on_as_before(tmp_path, by_command, unusual, monkeypatc
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert os.environ["NPS_DATA"] == "mine"
     assert is_free(tmp_path / "run")
+    assert sessions_in_memory() == 0
     assert files(tmp_path / "run") == files(tmp_path / "again") == files(by_command)
 
 
@@ -134,6 +137,7 @@ def test_ctrl_c_saves_and_raises_and_the_same_call_resumes(tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt, match=r"after step \d+, saved") as stopped:
         nps.train("arithmetic", out=tmp_path, **LONG)
     stopper.join()
+    assert sessions_in_memory() == 0  # nor their models, while the notebook keeps the exception
     step = int(re.search(r"step (\d+)", str(stopped.value)).group(1))
     assert nps.load(tmp_path, which="last").step == step
     assert signal.getsignal(signal.SIGINT) is handler
@@ -145,6 +149,11 @@ def test_ctrl_c_saves_and_raises_and_the_same_call_resumes(tmp_path, capsys):
         nps.train("arithmetic", out=tmp_path, **LONG)
     stopper.join()
     assert f"resuming after step {step} of 1000000" in capsys.readouterr().err
+
+
+def sessions_in_memory():
+    gc.collect()
+    return sum(type(thing) is TrainingSession for thing in gc.get_objects())
 
 
 def interrupt_when_it_trains(folder):

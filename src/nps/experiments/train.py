@@ -161,7 +161,7 @@ def train(
             try:
                 task = train_runs(experiment, name, config, runs, where, settings, say, fresh=fresh)
             except Interrupted as stop:
-                stopped = stop
+                stopped = stop.with_traceback(None)  # which would keep the session in memory
             else:
                 same = config == config.trained()  # else the model is built without its start
                 trained = find_checkpoint(runs[seed].folder)
@@ -270,4 +270,6 @@ def _options_as_in_python() -> Iterator[None]:
     except (UserError, RunFailed) as error:
         text = re.sub(r"(?<!\S)--fresh\b", "fresh=True", str(error))
         text = re.sub(r"(?<!\S)--([a-z][a-z-]*)", lambda m: m[1].replace("-", "_") + "=", text)
+        if text == str(error):
+            raise
         raise type(error)(text) from None
