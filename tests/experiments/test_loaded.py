@@ -140,6 +140,21 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(folder, where, how, messag
     assert "\n" not in str(refused.value)
 
 
+def test_many_seeds_are_named_by_the_first_and_the_last(tmp_path):
+    for seed in range(9, 12 + 1):
+        (tmp_path / f"seed-{seed}").mkdir()
+        (tmp_path / f"seed-{seed}/config.json").write_text("{}")
+    with pytest.raises(UserError, match="holds runs of seeds 9 to 12; choose one with seed="):
+        nps.load(tmp_path)
+
+
+def test_a_damaged_log_does_not_keep_a_run_from_being_shown(tmp_path, folder):
+    shutil.copytree(folder / "seed-0", tmp_path / "run")
+    for text in ("not JSON\n{}\n", "", '{"epoch": 1}\n'):
+        (tmp_path / "run/metrics.jsonl").write_text(text)
+        assert "best model of step 30; " in repr(nps.load(tmp_path / "run"))
+
+
 def test_an_older_checkpoint_is_used_with_a_warning_that_names_both(tmp_path, folder):
     shutil.copytree(folder / "seed-0", tmp_path / "run")
     older, newest = (
@@ -193,7 +208,8 @@ def test_trace_of_arithmetic(folder):
     assert not run.trace(n=1).rule_scores.requires_grad
     assert len(run.trace().rule) == 8
     assert_same_trace(run.trace(*run.examples(3)), expected)
-    assert_same_trace(run.trace(data.before[:3].numpy(), data.after[:3].tolist()), expected)
+    double = data.before[:3].double().numpy()
+    assert_same_trace(run.trace(double, data.after[:3].tolist()), expected)
     assert len(run.trace(n=40, split="test").rule) == 40
     for how, message in (
         ({"n": 51}, "n: got 51, expected 1 to 50, as many as validation has"),

@@ -119,7 +119,7 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
 
 
 def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
-    from nps.experiments.train import runs_in, train_runs
+    from nps.experiments.train_runs import runs_in, train_runs
     from nps.training import distributed
     from nps.training.loop import Settings
 

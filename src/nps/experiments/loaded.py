@@ -201,21 +201,35 @@ class LoadedRun:
     def _main_numbers(self) -> str:
         """The two metrics that an experiment puts first, of the validation before `step`."""
         try:
-            rows = [row for row in self.metrics if "validation" in row and row["step"] <= self.step]
+            rows = [_flat(row) for row in self.metrics if row.get("step", 0) <= self.step]
         except UserError:  # a damaged log is no reason not to show a run
             return ""
-        if not rows:
-            return ""
-        found = _flat(rows[-1]["validation"])
-        shown = [f"{key} {value:.4g}" for key, value in found.items() if key != "score"][:2]
-        return f", validation {', '.join(shown)}" if shown else ""
+        prefix = "validation/"
+        for row in reversed(rows):
+            found = {name.removeprefix(prefix): row[name] for name in row if prefix in name}
+            shown = [f"{name} {value:.4g}" for name, value in found.items() if name != "score"][:2]
+            if shown:
+                return f", validation {', '.join(shown)}"
+        return ""
 
     def _require_split(self, split: str) -> None:
         if split not in self.data:
             raise UserError(f"split: got {split!r}, expected one of {', '.join(self.data)}")
 
     def _on_device(self, values: Any) -> tuple[Tensor, ...]:
-        return tuple(torch.as_tensor(value, device=self._device) for value in values)
+        """As tensors; numbers that are not integers in the type of the model's parameters."""
+        dtype = next(self.model.parameters()).dtype
+        tensors = (torch.as_tensor(value, device=self._device) for value in values)
+        return tuple(x.to(dtype) if x.is_floating_point() else x for x in tensors)
+
+
+def _seeds_in(path: Path) -> str:
+    """The seeds of the runs in a folder, in words; empty if there are none."""
+    names = [run.parent.name.removeprefix("seed-") for run in path.glob("seed-*/config.json")]
+    seeds = sorted(int(name) for name in names if name.isdecimal())
+    if len(seeds) > 3 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -236,8 +250,7 @@ def _folder_of(path: Path, seed: int | None) -> Path:
     elif (path / "config.json").exists() or not path.is_dir():
         run = Run(path)
     else:
-        runs = sorted(path.glob("seed-*/config.json"))
-        seeds = ", ".join(run.parent.name.removeprefix("seed-") for run in runs)
+        seeds = _seeds_in(path)
         if seed is None and seeds:
             raise UserError(f"{path}: holds runs of seeds {seeds}; choose one with seed=")
         if seed is not None and not (path / f"seed-{seed}").is_dir():

@@ -1,7 +1,7 @@
-"""Train a preset into run folders: what `nps train` and `nps.train` share, and the latter.
+"""`nps.train`: the training of the command `nps train`, for programs and notebooks.
 
-`nps.train` is for programs and notebooks. It leaves the process as it found it: no locks, signal
-handlers, random numbers or settings of torch are changed once it returns or raises.
+It leaves the process as it found it: no locks, signal handlers, random numbers or settings of torch
+are changed once it returns or raises.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,70 +21,13 @@ from nps.experiments import EXPERIMENTS, find_preset
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.given import data_given, find_device
 from nps.experiments.loaded import LoadedRun
-from nps.training import distributed, memory
+from nps.experiments.train_runs import runs_in, train_runs
+from nps.training import distributed
 from nps.training.config import Settings, TrainConfig, from_json, to_json
 from nps.training.isolation import isolated
-from nps.training.loop import steps_per_epoch
-from nps.training.loop import train as train_loop
 from nps.training.precision import Precision
-from nps.training.run import Run, find_checkpoint, identity
+from nps.training.run import find_checkpoint
 from nps.training.signals import Interrupted
-from nps.training.task import Task
-
-
-def train_runs(
-    experiment: Experiment[Any, Any],
-    preset: str,
-    config: TrainConfig,
-    runs: Mapping[int, Run],
-    device: torch.device,
-    settings: Settings,
-    report: Callable[[str], None],
-    *,
-    fresh: bool = False,
-) -> Task:
-    """Train each seed into its run, or continue it. Returns the task.
-
-    What cannot be trained is refused before anything is written.
-    """
-    if len(runs) > 1 and distributed.active():
-        raise UserError("--seeds: several processes train one seed together; nps sweep runs many")
-    distributed.require_even_shares(config.batch_size)
-    name, precision = experiment.name, settings.precision
-    wanted = {seed: identity(name, preset, seed, config, precision) for seed in runs}
-    for seed, run in runs.items():
-        if fresh:
-            run.require_clearable()
-        else:
-            run.require_same(wanted[seed])
-    with memory.memory_errors_in_one_line(f"nps train {preset}"):
-        task: Task = experiment.make_task(config, device)
-        steps_per_epoch(task, config)
-        # Models of all seeds are built alike, unless each starts from a run of its own.
-        alike = experiment.presets[preset].starts_from is None
-        models = {seed: task.make_model(seed) for seed in (list(runs)[:1] if alike else runs)}
-    first = next(iter(runs.values())).folder
-    with ExitStack() as held:
-        if distributed.is_first():
-            for run in runs.values():
-                held.enter_context(run.writing())
-            for seed, run in runs.items():
-                run.claim(wanted[seed], fresh=fresh)
-        distributed.wait_for_all()
-        out = first if len(runs) == 1 else first.parent
-        with memory.memory_errors_in_one_line(str(out)):
-            train_loop(task, config, runs, device, settings, report, models)
-    return task
-
-
-def runs_in(out: Path, seed: int, seeds: int) -> dict[int, Run]:
-    """The run of one seed is `out` itself; those of several are `out/seed-<s>`."""
-    if seeds == 1:
-        return {seed: Run(out)}
-    return {s: Run(out / f"seed-{s}") for s in range(seed, seed + seeds)}
-
-
-# -- for programs and notebooks ---------------------------------------------------------------
 
 
 def train(
