@@ -151,8 +151,8 @@ def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) ->
 
 def load(path: Path | str, device: str = "cpu", which: str = "best") -> nn.Module:
     """The trained model of a run or checkpoint folder, in evaluation mode."""
-
-    def warn(line: str) -> None:
-        warnings.warn(line, stacklevel=5)
-
-    return load_task(path, device, which, report=warn)[1]
+    skipped: list[str] = []
+    _, model = load_task(path, device, which, report=skipped.append)
+    for line in skipped:
+        warnings.warn(line, stacklevel=2)
+    return model

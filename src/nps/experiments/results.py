@@ -112,7 +112,7 @@ def require_own_model(runs: Sequence[Result]) -> None:
     """Refuse runs whose test metrics are about another model than the one that tables show."""
     wrong = [run.mismatch for run in runs if run.mismatch]
     if wrong:
-        others = f" ({len(wrong) - 1} more runs like it)" if wrong[1:] else ""
+        others = f" (and {len(wrong) - 1} more)" if wrong[1:] else ""
         raise UserError(wrong[0] + others)
 
 
