@@ -18,7 +18,7 @@ EVERY_EPOCH = {"seeds": SEEDS, "seconds_between_saves": 0.0}  # after steps 5, 1
 
 
 def killed(start, folder, step):
-    """Run code that trains a stack, and kill -9 it once seed 0 has saved a step and seed 1 has not."""
+    """Run code that trains a stack; kill -9 it once seed 0 has saved a step, and seed 1 has not."""
     script = f"""
 import os, signal, time
 from pathlib import Path
