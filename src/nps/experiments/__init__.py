@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from nps.experiments.custom import Custom
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.mnist import Mnist
 from nps.experiments.start import run_of
+from nps.experiments.tested import metrics_path
 from nps.files import os_errors_in_one_line, write_json
-from nps.training.checkpoint import Tensors
+from nps.training.checkpoint import Checkpoint, Misfit, Tensors, load_weights
 from nps.training.config import TrainConfig, from_json
-from nps.training.run import Run, find_checkpoint
+from nps.training.run import Run, find_checkpoint, run_at
 from nps.training.task import Task
 
 _ALL: tuple[Experiment[Any, Any], ...] = (Arithmetic(), Mnist(), Blocks(), Atari(), Custom())
@@ -74,7 +75,7 @@ def _stamp(experiment: Experiment[Any, Any], config: TrainConfig) -> Stamp:
 
 def experiment_of(path: Path | str) -> Experiment[Any, Any]:
     """The experiment of a run or checkpoint folder."""
-    return find_experiment(find_checkpoint(path)[0].read()["experiment"])
+    return find_experiment(run_at(path).read()["experiment"])
 
 
 def config_of(saved: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -87,11 +88,9 @@ def model_of(run: Run, task: Task, weights: Tensors) -> nn.Module:
     """The model of a run with some of its weights, in evaluation mode."""
     model = task.make_model(run.read()["seed"])
     try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:  # e.g. data with other images or actions
-        _, first, *more = (line.strip() for line in str(error).splitlines())
-        others = f" and {len(more)} more" if more else ""
-        raise UserError(f"{run.folder}: its model does not fit the data: {first}{others}") from None
+        load_weights(model, weights)
+    except Misfit as error:  # e.g. data with other images or actions
+        raise UserError(f"{run.folder}: its model does not fit the data: {error}") from None
     if not run.trained_on(task.fingerprint):
         say(f"{run.folder}: the data have changed since its training")
     return model.eval()
@@ -107,6 +106,7 @@ def load_task(
     device: str = "cpu",
     which: str = "best",
     changes: Mapping[str, Any] | None = None,
+    report: Callable[[str], None] = say,
 ) -> tuple[Task, nn.Module]:
     """The task of a run and its trained model, in evaluation mode.
 
@@ -115,13 +115,24 @@ def load_task(
         device: where to put data and model.
         which: the model with the "best" validation score, or the "last".
         changes: config fields that differ from training, e.g. the path of data that were moved.
+        report: takes a line if the newest checkpoint is damaged and an older one is used.
     """
+    return _load(path, device, which, changes, report)[2:]
+
+
+def _load(
+    path: Path | str,
+    device: str,
+    which: str,
+    changes: Mapping[str, Any] | None,
+    report: Callable[[str], None],
+) -> tuple[Run, Checkpoint, Task, nn.Module]:
     require_which(which)
-    run, checkpoint = find_checkpoint(path)
-    saved = run.read()
+    saved = run_at(path).read()
     config = config_of(saved, changes).trained()
+    run, checkpoint = find_checkpoint(path, report)
     task = make_task(find_experiment(saved["experiment"]), config, device)
-    return task, model_of(run, task, checkpoint.weights(which))
+    return run, checkpoint, task, model_of(run, task, checkpoint.weights(which))
 
 
 def with_test_set(path: Path | str, task: Task, name: str | None) -> Task:
@@ -141,21 +152,21 @@ def evaluate(
 ) -> dict[str, Any]:
     """Test a trained run; returns the metrics and writes them to its test.json.
 
-    Metrics of another test set (`on`) go to test-on-<name>.json instead, since tables are made from
-    test.json.
+    Those of an older checkpoint, of the last model or of another test set (`on`) go to files of
+    their own (`tested.py`), since tables are made from test.json.
     """
-    task, model = load_task(path, device, which, changes)
+    run, checkpoint, task, model = _load(path, device, which, changes, say)
     task = with_test_set(path, task, on)
-    run, checkpoint = find_checkpoint(path)
     metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
     if on is None:
-        name = "test.json"
         metrics |= task.test(model) | _compared_with_start(run, task, model, device)
     else:
-        name = f"test-on-{Path(on).stem}.json"
         metrics |= {"on": on} | task.test(model)
-    with os_errors_in_one_line(f"cannot write {run.folder / name}"):
-        write_json(run.folder / name, metrics)
+    file = metrics_path(run, checkpoint, which, on)
+    with os_errors_in_one_line(f"cannot write {file}"):
+        write_json(file, metrics)
+    if file.name != "test.json":
+        say(f"written to {file}; tables show test.json, of the run's best model and own test set")
     return metrics
 
 

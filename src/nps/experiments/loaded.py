@@ -20,10 +20,10 @@ from nps.experiments.given import data_given, find_device
 from nps.experiments.start import run_of
 from nps.rollouts import Rollout
 from nps.rules import Trace
-from nps.training.checkpoint import NAME, Checkpoint
+from nps.training.checkpoint import Checkpoint
 from nps.training.config import TrainConfig
 from nps.training.isolation import isolated
-from nps.training.run import Run, find_checkpoint
+from nps.training.run import Run, find_checkpoint, run_at
 from nps.training.task import Task
 
 Which = Literal["best", "last"]
@@ -245,11 +245,8 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 def _folder_of(path: Path, seed: int | None) -> Path:
     """The folder of a run, or of one of its checkpoints."""
-    if NAME.fullmatch(path.name):
-        run = Run(path.parent.parent)
-    elif (path / "config.json").exists() or not path.is_dir():
-        run = Run(path)
-    else:
+    run = run_at(path)
+    if run.folder == path and path.is_dir() and not (path / "config.json").exists():
         seeds = _seeds_in(path)
         if seed is None and seeds:
             raise UserError(f"{path}: holds runs of seeds {seeds}; choose one with seed=")
