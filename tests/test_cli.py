@@ -202,7 +202,7 @@ def test_signal_saves_and_resume_equals_the_uninterrupted_run(tmp_path, signum, 
         (["data"], "expected WORLD first, e.g. nps data mnist"),
         (
             ["data", "atari", "--game", "pang"],
-            "one of ('all', 'pong', 'space_invaders', 'freeway', 'breakout', 'qbert')",
+            "expected one of all, pong, space_invaders, freeway, breakout, qbert",
         ),
         (["data", "mnits"], "unknown world 'mnits'; did you mean mnist?"),
         (["data", "mnist", "--data", "nowhere"], "--data: no such folder"),
