@@ -10,7 +10,7 @@ import pytest
 from nps.commands.train import _train_args
 from nps.errors import UserError
 from nps.experiments import EXPERIMENTS
-from nps.flags import flags_of, nearest_flag, parse
+from nps.flags import flag_names, nearest_flag, parse
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def test_every_near_miss_gets_its_suggestion(experiment):
     """A letter missing, twice, or swapped with the next, anywhere in any flag."""
     preset = next(iter(experiment.presets.values()))
     cls = _train_args(experiment.config, preset.config)
-    names = [flag.name for flag in flags_of(cls)]
+    names = list(flag_names(cls))
     assert len(names) > 30
     missed = []
     for name, i in itertools.chain.from_iterable(

@@ -16,7 +16,7 @@ class RunFailed(RuntimeError):
 
 
 def say(text: str) -> None:
-    """Print one line to stderr, whatever names are in it; the output of a command goes to stdout."""
+    """Print one line to stderr, even if a name in it has line breaks; stdout is for results."""
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     print(f"nps: {line}", file=sys.stderr)
 

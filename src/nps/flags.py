@@ -1,25 +1,26 @@
 """Parse flags into dataclasses with tyro, and say in one line what is wrong with them.
 
 tyro draws its errors as boxes, in colours and as wide as the terminal. So its text is not used:
-where it refuses the arguments, `_mistake` finds out why from the dataclass itself.
+where it refuses the arguments, `_mistake` finds out why from the dataclass itself, and
+`nps.flag_help` writes the help.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import io
+import sys
 import types
 import typing
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import tyro
 
 from nps.errors import UserError
+from nps.flag_help import Flag, flags_of, help_text
 
 T = TypeVar("T")
 
@@ -31,13 +32,14 @@ KINDS = {int: "an integer", float: "a number", type(None): "None", str: "a value
 
 def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
     """Parse `args` into `cls`; `--help` prints and exits 0, mistakes are a one-line `UserError`."""
+    if "-h" in args or "--help" in args:
+        print(help_text(prog, about, list(flags_of(cls))))
+        sys.exit(0)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            parsed: T = tyro.cli(cls, args=list(args), prog=prog, description=about)
+            parsed: T = tyro.cli(cls, args=list(args), prog=prog, console_outputs=False)
     except SystemExit as stop:
-        if stop.code == 0:
-            raise
-        known = {flag.name: flag for flag in flags_of(cls)}
+        known = flag_names(cls)
         why = _mistake(known, args) or _invalid_value(stop)
         raise UserError(f"{prog}: {why or 'cannot read these flags'}") from None
     except ValueError as error:  # it parses, but its values are invalid
@@ -45,37 +47,11 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
     return parsed
 
 
-@dataclass(frozen=True)
-class Flag:
-    """One flag of a command."""
-
-    name: str
-    """Such as --rules; of a switch, also --no-rules."""
-    hint: Any
-    required: bool
-
-    @property
-    def is_switch(self) -> bool:
-        return self.hint is bool
-
-    @property
-    def takes_many(self) -> bool:
-        return typing.get_origin(self.hint) is tuple
-
-
-def flags_of(cls: type) -> Iterator[Flag]:
-    """The flags of a dataclass and of the dataclasses in it."""
-    hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        hint = hints[field.name]
-        if dataclasses.is_dataclass(hint):
-            yield from flags_of(typing.cast(type, hint))
-            continue
-        required = field.default is field.default_factory is dataclasses.MISSING
-        name = field.name.replace("_", "-")
-        yield Flag(f"--{name}", hint, required)
-        if hint is bool:
-            yield Flag(f"--no-{name}", hint, required=False)
+def flag_names(cls: type) -> dict[str, Flag]:
+    """Every name that can be typed, with its flag: --rules, --fresh, --no-fresh."""
+    flags = {flag.name: flag for flag in flags_of(cls)}
+    switches = {f"--no-{name[2:]}": flag for name, flag in flags.items() if flag.is_switch}
+    return flags | switches
 
 
 def nearest_flag(name: str, names: Sequence[str]) -> str:
@@ -83,6 +59,7 @@ def nearest_flag(name: str, names: Sequence[str]) -> str:
     bare = {flag.removeprefix("--"): flag for flag in names}
     close = difflib.get_close_matches(name.removeprefix("--"), bare, n=1, cutoff=0.6)
     initials = {"--" + "".join(word[0] for word in flag.split("-")): flag for flag in bare}
+    found: str | None
     if close:
         found = bare[close[0]]
     elif name in initials:  # --lr, --bs

@@ -17,6 +17,7 @@ from nps.commands.shared import (
     positional,
     require_exists,
 )
+from nps.flag_help import flags_of
 from nps.flags import parse
 
 
@@ -41,7 +42,7 @@ def evaluate(args: Sequence[str]) -> None:
     """
     from nps import experiments
 
-    name, rest = positional(evaluate, "RUN", args)
+    name, rest = positional(evaluate, "RUN", args, lambda: flags_of(EvalArgs))
     options = parse(EvalArgs, rest, prog="nps eval RUN", about=about(evaluate))
     require_exists(options.data)
     given = own_data(experiments.experiment_of(name), options.data)
