@@ -6,7 +6,7 @@ or continuous actions, episodes of any length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from nps.experiments.custom.presets import PRESETS, QUICK
 from nps.experiments.custom.report import write_report
 from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
 from nps.experiments.experiment import Experiment
+from nps.experiments.headline import Headline, Metrics
+from nps.experiments.world_models.headline import ranking_headline
 from nps.experiments.world_models.inspect import inspect_world_model
 from nps.experiments.world_models.report import MAIN
 from nps.inspect.report import Part, Report
@@ -39,6 +41,9 @@ class Custom(Experiment[Config, CustomTask]):
 
     def prepare(self, config: Config) -> None:
         require_episodes(config)
+
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+        return ranking_headline(metrics)
 
     def inspect(self, task: CustomTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_world_model(task, model, task.names)
