@@ -24,6 +24,7 @@ from nps.commands.shared import (
     own_data,
     positional,
     require,
+    require_seeds,
 )
 from nps.errors import UserError, nearest, say
 from nps.flag_help import flags_of
@@ -75,7 +76,7 @@ def run(args: Sequence[str]) -> None:
     experiment = find_experiment(name)
     cls = _run_args(experiment)
     options = parse(cls, rest, prog=f"nps run {name}", about=about(run, experiment.about))
-    require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
+    require_seeds(options.seeds)
     require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 1")
     require(not (options.quick and options.full), "--quick, --full: expected one of the two")
     have_quick = set(options.presets) <= set(experiment.quick)
