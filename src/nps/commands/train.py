@@ -177,6 +177,10 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         # Models of all seeds are built alike, unless each starts from a run of its own.
         alike = experiment.presets[preset].starts_from is None
         models = {seed: task.make_model(seed) for seed in ([first] if alike else runs)}
+    if distributed.is_first() and not any(run.metrics_path.exists() for run in runs.values()):
+        line = experiment.advice(task, models[first], config)
+        if line is not None:
+            say(line)
     with contextlib.ExitStack() as held:
         if distributed.is_first():
             for run in runs.values():
