@@ -288,6 +288,8 @@ def test_progress_can_be_left_out(tmp_path, capsys):
         ("arithmetic", {"rules": "5"}, "config: rules is '5', expected int"),
         ("arithmetic", {"rules": 0}, "config: rules: got 0, expected at least 1"),
         ("arithmetic", {"seeds": 0}, "seeds: got 0, expected at least 1"),
+        ("arithmetic", {"seeds": 10**8}, "seeds: got 100000000, expected at most 10000"),
+        ("mnist-fifth", {"start_from": "nowhere"}, "nowhere/seed-0: no such run folder"),
         ("arithmetic", {"save_every": -1}, "save_every: got -1, expected 0 or more"),
         ("arithmetic", {"device": "gpu"}, "device: got 'gpu', expected cpu or cuda"),
         ("arithmetic", {"precision": "fp8"}, "precision: got 'fp8', expected one of float32, "),

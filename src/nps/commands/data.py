@@ -23,7 +23,7 @@ def data(args: Sequence[str]) -> None:
       nps data mnist --to /media/stick/mnist
       nps data atari --game pong
     """
-    name, rest = positional(data, "WORLD", args)
+    name, rest = positional(data, "WORLD", args, list, "`nps data WORLD --help` shows the flags.")
     if name not in WORLDS:
         raise UserError(f"unknown world {name!r}{nearest(name, WORLDS)}")
     WORLDS[name](rest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -21,6 +21,7 @@ from nps.experiments import EXPERIMENTS, find_preset
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.given import data_given, find_device
 from nps.experiments.loaded import LoadedRun
+from nps.experiments.start import finished_run
 from nps.experiments.train_runs import runs_in, train_runs
 from nps.training import distributed
 from nps.training.config import Settings, TrainConfig, from_json, to_json
@@ -100,7 +101,7 @@ def train(
         runs = runs_in(Path(out), seed, seeds)
         with data_given(experiment, data) as given, isolated(where, experiment.threads):
             config = from_json(type(config), {**to_json(config), **given})
-            _require_start(name, experiment.presets[name], config)
+            _require_start(name, experiment, config, runs)
             try:
                 task = train_runs(experiment, name, config, runs, where, settings, say, fresh=fresh)
             except Interrupted as stop:
@@ -167,6 +168,10 @@ def _preset_of(config: TrainConfig) -> tuple[str, Experiment[Any, Any]]:
     raise UserError(f"config: got {type(config).__qualname__}, expected that of an experiment")
 
 
+MOST_SEEDS = 10_000
+"""As for the command."""
+
+
 def _require(
     out: Path | str,
     precision: str,
@@ -178,6 +183,8 @@ def _require(
     for name, value in {"seeds": seeds, "at_once": at_once, "draw_every": draw_every}.items():
         if value is not None and value < 1:
             raise UserError(f"{name}: got {value}, expected at least 1")
+    if seeds > MOST_SEEDS:
+        raise UserError(f"seeds: got {seeds}, expected at most {MOST_SEEDS}")
     if precision not in get_args(Precision):
         choices = ", ".join(get_args(Precision))
         raise UserError(f"precision: got {precision!r}, expected one of {choices}")
@@ -189,9 +196,16 @@ def _require(
         raise UserError("nps.train trains in one process; for several: torchrun -m nps train …")
 
 
-def _require_start(name: str, preset: Preset, config: Any) -> None:
-    if preset.starts_from is not None and config.start_from is None:
-        raise UserError(f"{name}: expected start_from, a folder of {preset.starts_from} runs")
+def _require_start(
+    name: str, experiment: Experiment[Any, Any], config: Any, seeds: Iterable[int]
+) -> None:
+    """Refuse a run that starts from others if these are not given, not there or not finished."""
+    folder, starts_from = getattr(config, "start_from", None), experiment.presets[name].starts_from
+    if folder is not None:
+        for seed in seeds:
+            finished_run(folder, seed, experiment.name)
+    elif starts_from is not None:
+        raise UserError(f"{name}: expected start_from, a folder of {starts_from} runs")
 
 
 def _call(

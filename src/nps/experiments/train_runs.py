@@ -44,13 +44,16 @@ def train_runs(
             run.require_clearable()
         else:
             run.require_same(wanted[seed])
-    with memory.memory_errors_in_one_line(f"nps train {preset}"):
+    with memory.building(f"nps train {preset}"):
         task: Task = experiment.make_task(config, device)
         steps_per_epoch(task, config)
         # Models of all seeds are built alike, unless each starts from a run of its own.
         alike = experiment.presets[preset].starts_from is None
         models = {seed: task.make_model(seed) for seed in (list(runs)[:1] if alike else runs)}
     first = next(iter(runs.values())).folder
+    new = not any(run.metrics_path.exists() for run in runs.values())
+    if new and (line := experiment.advice(task, next(iter(models.values())), config)) is not None:
+        report(line)
     with ExitStack() as held:
         if distributed.is_first():
             for run in runs.values():

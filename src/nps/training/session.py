@@ -28,7 +28,8 @@ from nps.training.config import Settings, TrainConfig
 from nps.training.data import accumulate
 from nps.training.identity import signature
 from nps.training.log import MetricLog
-from nps.training.progress import PlainProgress, ProgressLine, in_terminal
+from nps.training.plain_progress import PlainProgress, in_terminal
+from nps.training.progress import ProgressLine
 from nps.training.run import Run
 from nps.training.signals import Interrupted, Signals
 from nps.training.stack import Stack
