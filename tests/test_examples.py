@@ -1,7 +1,5 @@
 """The examples run, on worlds small enough to check what they did."""
 
-import os
-import re
 import runpy
 import subprocess
 import sys
@@ -10,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nps.worlds.arithmetic import OPERATIONS
 from nps.worlds.custom import load_episodes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -161,19 +158,3 @@ def test_wrong_arguments_are_reported_and_nothing_is_written(
     assert exit.value.code == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_train_and_look_finds_a_rule_for_each_operation(tmp_path):
-    """Its cells, one after the other."""
-    command = [sys.executable, str(EXAMPLES / "train_and_look.py")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    table = dict(re.findall(r"^([xy] \w+) +\[(.*)\]$", done.stdout, re.MULTILINE))
-    uses = {operation: [int(n) for n in row.split(",")] for operation, row in table.items()}
-    assert list(uses) == list(OPERATIONS)
-    favourites = {max(range(4), key=row.__getitem__) for row in uses.values()}
-    assert favourites == {0, 1, 2, 3}
-    assert "run of arithmetic, preset arithmetic-sharp, seed 0" in done.stdout
-    (without,) = re.findall(r"^tensor\(.*?\)\)?$", done.stdout, re.MULTILINE | re.DOTALL)[-1:]
-    assert "0" not in without  # the rule that is disabled
