@@ -220,6 +220,18 @@ def test_sigterm_saves_and_goes_to_the_handler_of_the_program(tmp_path, monkeypa
     assert is_free(tmp_path)
 
 
+@pytest.mark.gpu
+def test_on_cuda_the_generator_is_restored_too(tmp_path):
+    torch.cuda.manual_seed(5)
+    before, tf32 = torch.cuda.get_rng_state(), torch.backends.cudnn.allow_tf32
+    run = nps.train("arithmetic", out=tmp_path, device="cuda", progress=False, **TINY)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert torch.backends.cudnn.allow_tf32 == tf32
+    assert next(run.model.parameters()).is_cuda
+    assert run.trace(n=3).rule.is_cuda
+    assert nps.load(tmp_path, "cuda").trace([[[0.1, 0.2], [0.3, 0.4]]], [[[0.4, 0.2], [0.3, 0.4]]])
+
+
 NOTEBOOK = """
 import asyncio, os, pathlib, signal, threading, time
 import nps
