@@ -25,8 +25,8 @@ LAYERS = [
     {"networks"},
     {"kernels"},  # called by whoever has a plain twin; may know the rules whose twin it is
     {"rules", "worlds", "metrics"},
-    {"files", "flags", "capture", "allocator"},
-    {"errors", "version"},
+    {"reading", "files", "flags", "capture", "allocator"},
+    {"errors", "schema", "version"},
 ]
 LEVEL = {package: level for level, packages in enumerate(reversed(LAYERS)) for package in packages}
 

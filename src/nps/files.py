@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from nps.errors import RunFailed, UserError
-
-MAX_JSON_BYTES = 64 * 2**20
+from nps.errors import RunFailed
 
 
 def sync_folder(folder: Path) -> None:
@@ -31,6 +29,13 @@ def write_bytes(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def write_all(file: io.FileIO, data: bytes) -> None:
+    """Write to an unbuffered file, which may take less than all at once."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that readers see the old or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -45,22 +50,6 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, data: object) -> None:
     replace_file(path, (json.dumps(data, indent=2) + "\n").encode())
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file, or raise a one-line error that says why it cannot be read."""
-    try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise UserError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not written by nps")
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path}: damaged, not JSON ({error})") from None
 
 
 @contextmanager

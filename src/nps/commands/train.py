@@ -167,6 +167,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         return
     for run in runs.values():
         rows = [row for row in run.metrics() if "validation" in row]
-        score = min(row["validation"]["score"] for row in rows)
-        print(f"{run.folder}: trained, best validation score {score:.6g}")
+        scores = [row["validation"]["score"] for row in rows]
+        best = f", best validation score {min(scores):.6g}" if scores else ""
+        print(f"{run.folder}: trained{best}")
     print(f"Test {'it' if count == 1 else 'one'}: nps eval {folders[0]}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from nps.errors import UserError, nearest
 from nps.experiments.tables import CURVES, RUNS, Key, Row, key, read_table
-from nps.files import read_json
+from nps.reading import Missing, read_json
 from nps.training.config import with_new_names
 from nps.training.run import Run
 
@@ -78,7 +78,7 @@ class Result:
     @property
     def seeds_in_stack(self) -> int:
         """Number of seeds that were trained together in that time."""
-        return max(int(session.get("seeds_in_stack", 1)) for session in self.provenance)
+        return max((session.get("seeds_in_stack", 1) for session in self.provenance), default=1)
 
 
 def read_results(path: Path | str) -> list[Result]:
@@ -138,7 +138,7 @@ def read_run(folder: Path, root: Path | None = None) -> Result:
     """
     run = Run(folder)
     saved = run.read()
-    test = folder / "test.json"
+    test = _test_of(folder)
     whole = folder.absolute()
     in_seed_folder = whole.name.startswith("seed-")
     above = folder.relative_to(root).parts[:-2] if root else ()
@@ -148,13 +148,22 @@ def read_run(folder: Path, root: Path | None = None) -> Result:
         variant=whole.parent.name if in_seed_folder else str(saved["preset"]),
         seed=saved["seed"],
         config=saved["config"],
-        test=read_json(test) if test.exists() else {},
+        test=test or {},
         provenance=run.provenance(),
         path=folder,
         group="/".join(above),
-        tested=test.exists(),
+        tested=test is not None,
         read_curve=run.metrics,
     )
+
+
+def _test_of(folder: Path) -> dict[str, Any] | None:
+    """The test metrics of a run, if it was tested. They may be NaN."""
+    try:
+        test: dict[str, Any] = read_json(folder / "test.json", dict[str, Any], finite=False)
+    except Missing:
+        return None
+    return test
 
 
 def _rows_of(folder: Path) -> list[Result]:

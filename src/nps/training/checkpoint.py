@@ -23,21 +23,15 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from nps.errors import UserError
 from nps.files import os_errors_in_one_line, whole_folder, write_bytes
+from nps.reading import Damaged as Damaged
+from nps.reading import Unreadable as Unreadable
+from nps.training import stored
 from nps.training.config import SCHEMA
 
 NAME = re.compile(r"step-(\d{8,})")
 
 Tensors = dict[str, Tensor]
-
-
-class Damaged(UserError):
-    """A checkpoint whose files do not match its manifest."""
-
-
-class Unreadable(UserError):
-    """A checkpoint that may be whole, but cannot be read here: permissions, a newer schema."""
 
 
 @dataclass
@@ -87,52 +81,8 @@ def _files(checkpoint: Checkpoint) -> list[tuple[str, bytes]]:
 
 def load(path: Path) -> Checkpoint:
     """Read one checkpoint folder, checking every byte against its manifest."""
-    tensors: dict[str, Tensors] = {}
-    state: dict[str, Any] = {}
-    for name, expected in _manifest(path).items():
-        data = _read(path, name)
-        if len(data) != expected["bytes"]:
-            size = expected["bytes"]
-            raise Damaged(f"{path}: damaged, {name} has {len(data)} bytes, expected {size}")
-        if hashlib.sha256(data).hexdigest() != expected["sha256"]:
-            raise Damaged(f"{path}: damaged, the sha256 of {name} differs")
-        if name == "state.json":
-            state = json.loads(data)
-        else:
-            tensors[name.removesuffix(".safetensors")] = safetensors.torch.load(data)
-    if "step" not in state:
-        raise Damaged(f"{path}: damaged, state.json has no step")
+    tensors, state = stored.read(path)
     return Checkpoint(state.pop("step"), tensors, state)
-
-
-def _manifest(path: Path) -> dict[str, dict[str, Any]]:
-    """The files of a checkpoint, each with its size and sha256."""
-    try:
-        manifest = json.loads(_read(path, "manifest.json"))
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        raise Damaged(f"{path}: damaged, manifest.json is not JSON") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise Damaged(f"{path}: damaged, manifest.json lists no files")
-    schema = manifest.get("schema", 0)
-    if not isinstance(schema, int) or schema > SCHEMA:
-        raise Unreadable(f"{path}: schema {schema}, this nps reads up to {SCHEMA}: update nps")
-    for name, expected in manifest["files"].items():
-        if Path(name).name != name or not isinstance(expected, dict):
-            raise Damaged(f"{path}: damaged, manifest.json lists {name!r}")
-        if not {"bytes", "sha256"} <= expected.keys():
-            raise Damaged(f"{path}: damaged, manifest.json has no size or sha256 of {name}")
-    return dict(manifest["files"])
-
-
-def _read(path: Path, name: str) -> bytes:
-    try:
-        return (path / name).read_bytes()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise Damaged(f"{path}: damaged, {name}: {error.strerror}") from None
-    except OSError as error:
-        raise Unreadable(f"{path}: cannot read {name}: {error.strerror}") from None
 
 
 def newest(

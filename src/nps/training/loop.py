@@ -64,6 +64,8 @@ def train(
     found = {seed: _newest(run, report) for seed, run in runs.items()}
     done = {seed: 0 if saved is None else saved.step for seed, saved in found.items()}
     for seed, run in runs.items():
+        if (saved := found[seed]) is not None:
+            run.require_log(saved.state["log_length"])
         if done[seed] and not run.trained_on(task.fingerprint):
             raise UserError(f"{run.folder}: its data have changed; --fresh starts over")
         if done[seed] >= total:
