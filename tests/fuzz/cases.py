@@ -92,7 +92,8 @@ def record(path: Path) -> None:
 
 def make_all(root: Path) -> None:
     """One folder for each kind of run: half trained, a tested sweep, own data, a results table."""
-    trained({0: root / "half/run"}, "arithmetic", SMALL, 2, 5)
+    trained({0: root / "half/arithmetic/seed-0"}, "arithmetic", SMALL, 2, 5)
+    assert call(commands_of("half", root / "half")["eval"]).code == 0
     point = root / "sweep/rules=3"
     seeds = {seed: point / f"seed-{seed}" for seed in (0, 1)}
     trained(seeds, "arithmetic", {**SMALL, "rules": 3}, 5, None)
@@ -100,13 +101,14 @@ def make_all(root: Path) -> None:
     (root / "own").mkdir()
     record(root / "own/data.npz")
     with contextlib.chdir(root / "own"):
-        trained({0: root / "own/run"}, "world-model", {**OWN, "episodes": "data.npz"}, 5, None)
+        trained({0: root / "own/world-model/seed-0"}, "world-model", {**OWN, "episodes": "data.npz"}, 5, None)
     assert call(commands_of("own", root / "own")["eval"]).code == 0
 
 
 def commands_of(kind: str, folder: Path) -> dict[str, Callable[[], object]]:
     """What a user would do with a folder; each command in the folder itself."""
-    run = {"half": "run", "sweep": "rules=3/seed-0", "own": "run"}[kind]
+    variants = {"half": "arithmetic", "sweep": "rules=3", "own": "world-model"}
+    run = f"{variants[kind]}/seed-0"
 
     def command(*args: str) -> Callable[[], object]:
         return lambda: cli.main(args)

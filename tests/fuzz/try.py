@@ -7,6 +7,8 @@ import nps.jobs.sweep
 from tests.fuzz import cases
 from tests.fuzz.damage import damages_of
 nps.jobs.sweep.Process = cases.Inline
+import nps.inspect.figures
+nps.inspect.figures.available = lambda: False
 
 def main():
     first, last = int(sys.argv[1]), int(sys.argv[2])
@@ -23,9 +25,11 @@ def main():
             print(kind, name, o.code, o.trouble[-300:], o.err[-200:] if o.code else "", f"{time.monotonic()-t:.3f}", flush=True)
     found = collections.defaultdict(list)
     slow = []
+    took = collections.Counter()
     n = 0
     began = time.monotonic()
     for seed in range(first, last):
+        if time.monotonic() - began > float(sys.argv[3]): print("stopped at", seed); break
         draw = random.Random(seed)
         kind = draw.choice(("half", "sweep", "own"))
         shutil.rmtree(root / "case", ignore_errors=True)
@@ -45,6 +49,7 @@ def main():
             t = time.monotonic()
             o = cases.call(act)
             t = time.monotonic() - t
+            took[kind, name] += t
             if t > 2: slow.append((t, seed, kind, path.name, damage.__name__, name))
             if o.trouble:
                 lines = o.trouble.strip().splitlines()
@@ -60,5 +65,6 @@ def main():
         for e in examples[:3]: print("      ", e)
     print(sum(map(len, found.values())), "troubles")
     for s in slow: print("slow", s)
+    print(took.most_common(12))
     shutil.rmtree(root)
 main()

@@ -20,6 +20,7 @@ from nps.experiments.mnist import Mnist
 from nps.experiments.start import run_of
 from nps.files import os_errors_in_one_line, write_json
 from nps.training.config import TrainConfig, from_json
+from nps.training.memory import memory_errors_in_one_line
 from nps.training.run import Run, find_checkpoint
 from nps.training.task import Task
 
@@ -74,8 +75,9 @@ def load_task(
     saved = run.read()
     experiment = find_experiment(saved["experiment"])
     config = from_json(experiment.config, {**saved["config"], **(changes or {})}).trained()
-    task = _task(experiment.name, config, device)
-    model = task.make_model(saved["seed"])
+    with memory_errors_in_one_line(str(run.folder)):
+        task = _task(experiment.name, config, device)
+        model = task.make_model(saved["seed"])
     try:
         model.load_state_dict(checkpoint.weights(which))
     except RuntimeError as error:  # e.g. data with other images or actions
