@@ -25,7 +25,7 @@ LAYERS = [
     {"networks"},
     {"kernels"},  # called by whoever has a plain twin; may know the rules whose twin it is
     {"rules", "worlds", "metrics"},
-    {"reading", "files", "flags", "capture", "allocator"},
+    {"reading", "files", "threads", "flags", "capture", "allocator"},
     {"errors", "schema", "version"},
 ]
 LEVEL = {package: level for level, packages in enumerate(reversed(LAYERS)) for package in packages}

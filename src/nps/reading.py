@@ -82,6 +82,17 @@ def _require_regular(path: Path, info: os.stat_result, most: int) -> None:
         raise Damaged(f"{path}: damaged, {info.st_size} bytes, expected at most {most}")
 
 
+def exists(path: Path) -> bool:
+    """Whether there is a file or folder; an error if that cannot be known."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise Unreadable(f"{path}: cannot read it: {error.strerror}") from None
+    return True
+
+
 def read_bytes(path: Path, most: int = MAX_BYTES, *, links: bool = True) -> bytes:
     """The content of a regular file of at most `most` bytes."""
     with open_regular(path, most, links=links) as file:

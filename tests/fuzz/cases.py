@@ -148,11 +148,13 @@ class Inline:
     """A training of a sweep, in this process."""
 
     def __init__(self, job: object) -> None:
+        self.end = End(0, "")
+        said = io.StringIO()  # a process of its own would keep it, too
         try:
-            cli.main(job.command)
-            self.end = End(0, "")
+            with contextlib.redirect_stderr(said):
+                cli.main(job.command)
         except SystemExit as stop:
-            self.end = End(int(stop.code or 0), "failed")
+            self.end = End(int(stop.code or 0), said.getvalue().splitlines()[-1])
 
     def poll(self) -> End:
         return self.end

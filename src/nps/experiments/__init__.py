@@ -78,12 +78,16 @@ def load_task(
     with memory_errors_in_one_line(str(run.folder)):
         task = _task(experiment.name, config, device)
         model = task.make_model(saved["seed"])
+    weights = checkpoint.weights(which)
     try:
-        model.load_state_dict(checkpoint.weights(which))
-    except RuntimeError as error:  # e.g. data with other images or actions
-        _, first, *more = (line.strip() for line in str(error).splitlines())
+        model.load_state_dict(weights)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        # Data with other images or actions; for the others, a damaged checkpoint.
+        first, *more = [line.strip() for line in str(error).splitlines()[1:]] or [str(error)]
         others = f" and {len(more)} more" if more else ""
         raise UserError(f"{run.folder}: its model does not fit the data: {first}{others}") from None
+    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        raise UserError(f"{run.folder}: damaged, its model has weights that are not finite")
     if not run.trained_on(task.fingerprint):
         say(f"{run.folder}: the data have changed since its training")
     return task, model.eval()

@@ -162,7 +162,12 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     keys = sorted(old.keys() | new.keys())
     missing = "(absent)"
     return [
-        f"{key}: {old.get(key, missing)} -> {new.get(key, missing)}"
+        f"{key}: {_brief(old.get(key, missing))} -> {_brief(new.get(key, missing))}"
         for key in keys
         if old.get(key, missing) != new.get(key, missing)
     ]
+
+
+def _brief(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= schema.SHORT else f"{text[: schema.SHORT]}…"

@@ -65,7 +65,7 @@ def train(
     done = {seed: 0 if saved is None else saved.step for seed, saved in found.items()}
     for seed, run in runs.items():
         if (saved := found[seed]) is not None:
-            run.require_log(saved.state["log_length"])
+            run.require_log(saved.state.get("log_length", 0))
         if done[seed] and not run.trained_on(task.fingerprint):
             raise UserError(f"{run.folder}: its data have changed; --fresh starts over")
         if done[seed] >= total:

@@ -11,15 +11,15 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import nn
 
 from nps.capture import Captured
-from nps.errors import RunFailed
+from nps.errors import RunFailed, UserError
 from nps.files import write_json
+from nps.threads import in_parallel
 from nps.training import checkpoint, distributed, provenance, rng
 from nps.training.batches import Batches
 from nps.training.checkpoint import Checkpoint
@@ -80,6 +80,9 @@ class TrainingSession:
         """Continue from checkpoints, all of the same step, or from the beginning where None."""
         for s, saved in enumerate(found):
             if saved is not None:
+                if (what := self.state.misfit(s, saved)) is not None:
+                    where = f"{self.runs[s].folder}: its checkpoint of step {saved.step}"
+                    raise UserError(f"{where} does not fit: {what}; --fresh starts over")
                 self.state.restore(s, saved)
                 self.step, self._log_lengths[s] = saved.step, saved.state["log_length"]
 
@@ -253,8 +256,8 @@ class TrainingSession:
                 log.sync()
                 saved.append((run, self.state.to_checkpoint(s, self.step, log.length)))
         keep = self.settings.keep
-        with ThreadPoolExecutor(8) as pool:  # a save mostly waits for the disk
-            list(pool.map(lambda pair: checkpoint.save(pair[0].checkpoints, pair[1], keep), saved))
+        # A save mostly waits for the disk.
+        in_parallel(lambda pair: checkpoint.save(pair[0].checkpoints, pair[1], keep), saved, 8)
 
     @contextlib.contextmanager
     def _recorded(self) -> Iterator[None]:

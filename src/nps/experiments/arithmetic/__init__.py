@@ -16,7 +16,7 @@ import torch
 from nps.experiments.arithmetic.config import Config
 from nps.experiments.arithmetic.inspect import inspect_arithmetic
 from nps.experiments.arithmetic.presets import PRESETS, QUICK
-from nps.experiments.arithmetic.report import verdict, write_report
+from nps.experiments.arithmetic.report import Tested, verdict, write_report
 from nps.experiments.arithmetic.task import ArithmeticTask
 from nps.experiments.experiment import Experiment, Verdict
 from nps.inspect.report import Part, Report
@@ -28,6 +28,7 @@ class Arithmetic(Experiment[Config, ArithmeticTask]):
     config = Config
     presets = PRESETS
     quick = QUICK
+    tested = Tested
     threads = 1  # its matrix products are 16 x 64: a second thread costs more than it gains
 
     def make_task(self, config: Config, device: torch.device) -> ArithmeticTask:

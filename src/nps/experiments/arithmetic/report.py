@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from nps.errors import extra
+from nps import schema
+from nps.errors import UserError, extra
 from nps.experiments import changes
 from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.results import Result, by_variant, read_results, runs_of
@@ -17,6 +18,10 @@ from nps.inspect import figures
 from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text
 from nps.inspect.rules import usage
 from nps.worlds.arithmetic import OPERATIONS
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+    from numpy import ndarray
 
 # The paper: section 4.1, its table for 5 rules, and the table for 6 in a comment of the appendix.
 # Rows in our order of operations (the paper's table names the rows, its comment numbers them).
@@ -45,6 +50,25 @@ LABELS = {
     "arithmetic-sharp": "arithmetic-sharp (ours)",
     "arithmetic-sharp-any": "arithmetic-sharp-any (ours)",
 }
+
+
+class RuleInWords(TypedDict):
+    rule: int
+    says: str
+    r2: float | None
+    uses: int
+
+
+class Tested(TypedDict):
+    """test.json, as far as it is read here."""
+
+    mse: float
+    segregation: float
+    nmi: float
+    primary_accuracy: float
+    context_accuracy: float
+    rules: list[RuleInWords]
+    table: list[list[int]]
 
 
 def write_report(path: Path, experiment: Experiment) -> Report:
@@ -143,6 +167,14 @@ def in_words(rules: Sequence[dict[str, Any]]) -> Lines:
     return Lines(lines)
 
 
+def _tables(run: Result, logged: list[Any]) -> Int[ndarray, "epochs operations rules"]:
+    """The uses of each rule for each operation in a log, if they are all there."""
+    sizes = {tuple(map(len, table)) for table in logged if schema.fits(table, list[list[int]])}
+    if len(sizes) != 1 or not all(schema.fits(table, list[list[int]]) for table in logged):
+        raise UserError(f"{run.path}: its metric log is damaged: tables of rule use are missing")
+    return np.array(logged)
+
+
 def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
     drawn = ("arithmetic", "arithmetic-baseline", "arithmetic-sharp")
     names = [name for name in drawn if name in shown]
@@ -151,7 +183,7 @@ def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
     panels: dict[str, tuple[Sequence[int], np.ndarray]] = {}
     for name in names:
         rows = [row for row in shown[name].curve() if "validation" in row]
-        tables = np.array([row["validation"]["table"] for row in rows])
+        tables = _tables(shown[name], [row["validation"].get("table") for row in rows])
         panels[LABELS.get(name, name).split(" (")[0]] = ([row["epoch"] for row in rows], tables)
     if not figures.available():
         return [Text(f"No figure: it needs the extra, {extra('plots')}")]

@@ -18,7 +18,7 @@ from nps.experiments.custom.report import write_report
 from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
 from nps.experiments.experiment import Experiment
 from nps.experiments.world_models.inspect import inspect_world_model
-from nps.experiments.world_models.report import MAIN
+from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
 
 
@@ -30,6 +30,7 @@ class Custom(Experiment[Config, CustomTask]):
     quick = QUICK
     data_field = "episodes"
     main_metrics = MAIN
+    tested = Tested
 
     def make_task(self, config: Config, device: torch.device) -> CustomTask:
         return CustomTask(config, device)
