@@ -22,6 +22,17 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def own_file(path: str, flags: int) -> int:
+    """An opener for files that we alone write: neither through a link nor into a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def delete_folder(path: Path) -> None:
+    """Delete a folder, as far as possible. `rmtree` would wait for ever for a pipe of that name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
@@ -56,7 +67,7 @@ def write_json(path: Path, data: object) -> None:
 def whole_folder(path: Path) -> Iterator[Path]:
     """A folder that gets its name only when everything in it is written."""
     temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    delete_folder(temporary)
     temporary.mkdir(parents=True)
     try:
         yield temporary

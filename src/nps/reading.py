@@ -50,7 +50,7 @@ def open_regular(path: Path, most: int, *, links: bool = True) -> BinaryIO:
     try:
         _require_regular(path, path.stat() if links else path.lstat(), most)
         # It may have been replaced since: a pipe must not block.
-        file = open(path, "rb", opener=without_waiting)  # noqa: SIM115
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     except UserError:
         raise
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def open_regular(path: Path, most: int, *, links: bool = True) -> BinaryIO:
     return file
 
 
-def without_waiting(path: str, flags: int) -> int:
+def _without_waiting(path: str, flags: int) -> int:
     """An opener for which a pipe is no reason to wait."""
     return os.open(path, flags | os.O_NONBLOCK)
 

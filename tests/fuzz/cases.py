@@ -7,14 +7,12 @@ that cannot grow much, and no more permissions than an ordinary user.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import io
 import os
 import resource
 import signal
 import stat
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +29,7 @@ from nps.training.config import Settings
 from nps.training.loop import train
 from nps.training.run import Run, identity
 from nps.training.signals import Interrupted
+from tests.ordinary_user import as_ordinary_user
 
 SECONDS = 20.0
 """Far more than any command needs here: a limit, not a measurement."""
@@ -47,6 +46,7 @@ SMALL = {
     "hidden_dim": 4,
 }
 OWN = {
+    "episodes": "data.npz",
     "epochs": 4,
     "extractor": "small",
     "slots": 2,
@@ -101,7 +101,13 @@ def make_all(root: Path) -> None:
     (root / "own").mkdir()
     record(root / "own/data.npz")
     with contextlib.chdir(root / "own"):
-        trained({0: root / "own/world-model/seed-0"}, "world-model", {**OWN, "episodes": "data.npz"}, 5, None)
+        trained(
+            {0: root / "own/world-model/seed-0"},
+            "world-model",
+            {**OWN, "episodes": "data.npz"},
+            5,
+            None,
+        )
     assert call(commands_of("own", root / "own")["eval"]).code == 0
 
 
@@ -126,9 +132,7 @@ def commands_of(kind: str, folder: Path) -> dict[str, Callable[[], object]]:
         found["train"] = command("train", "arithmetic", "--out", run, *flags(SMALL))
         found["eval step"] = command("eval", f"{run}/checkpoints/step-00000005")
     elif kind == "own":
-        found["train"] = command(
-            "train", "world-model", "--out", run, *flags({**OWN, "episodes": "data.npz"})
-        )
+        found["train"] = command("train", "world-model", "--out", run, *flags(OWN))
     else:
         args = ["--grid", "rules=3", "--seeds=2", *flags(SMALL)]
         found["sweep"] = command("sweep", "arithmetic", "--out", ".", *args)
@@ -227,26 +231,6 @@ def address_space() -> int:
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-@contextlib.contextmanager
-def as_ordinary_user() -> Iterator[None]:
-    """Root may read everything; without these capabilities it may read what its files allow."""
-    if os.geteuid() != 0 or sys.platform != "linux":
-        yield
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
-    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice
-    libc.capget(header, sets)
-    kept = sets[0]
-    sets[0] &= ~0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
-    libc.capset(header, sets)
-    try:
-        yield
-    finally:
-        sets[0] = kept
-        libc.capset(header, sets)
 
 
 # -- what must not be lost ----------------------------------------------------------------------

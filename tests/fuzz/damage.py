@@ -25,12 +25,20 @@ ODD_VALUES: tuple[Any, ...] = (
     *("", "x", "../x", "/dev/zero", "a\nb", "\x00", "\ud800", "\x1b[31m", "é" * 300, "x" * 100_000),
     *([], {}, [None], [[1]], {"": None}, [0] * 1000),
 )
-ODD_NAMES = ("../outside.bin", "/dev/zero", "", ".", "..", "a\0b", "\ud800", "x" * 300, "a/b", "a\nb")
-ODD_BYTES = (
-    *(b"", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf{}", b"{", b"[]", b"null", b"3", b'"x"', b"{}", b"[1]"),
-    *(b"\x00" * 4096, b'{"a": 1, "a": 2}', b"NaN", b"[" * 100_000, b'{"a":' * 100_000),
-    *(b"[" * 100_000 + b"]" * 100_000, b"9" * 10_000, b'"\\ud800"', b"\n\n\n", b"{}\n{}", b"\x80abc"),
+ODD_NAMES = (
+    *("../outside.bin", "/dev/zero", "", ".", "..", "a/b"),
+    *("a\0b", "a\nb", "\ud800", "x" * 300),
 )
+ODD_BYTES = (
+    *(b"", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf{}", b"\x80abc", b"\x00" * 4096, b"\n\n\n"),
+    *(b"{", b"[]", b"null", b"3", b'"x"', b"{}", b"[1]", b"{}\n{}", b"NaN", b'"\\ud800"'),
+    *(b'{"a": 1, "a": 2}', b"9" * 10_000),
+    *(b"[" * 100_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000),
+)
+
+
+OUTSIDE = "../../../outside.bin"
+"""A file of somebody else, seen from a run folder."""
 
 
 def truncate(draw: random.Random, path: Path) -> None:
@@ -98,7 +106,14 @@ def become_socket(draw: random.Random, path: Path) -> None:
 
 def become_link(draw: random.Random, path: Path) -> None:
     """To a device that never ends, to itself, to nothing, or to a file of somebody else."""
-    targets = ("/dev/zero", "/dev/random", "/dev/full", path.name, "nowhere", "../../../outside.bin")
+    targets = (
+        "/dev/zero",
+        "/dev/random",
+        "/dev/full",
+        path.name,
+        "nowhere",
+        "../../../outside.bin",
+    )
     delete(draw, path)
     path.symlink_to(draw.choice(targets))
 

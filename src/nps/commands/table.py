@@ -81,7 +81,7 @@ def _show(path: Path, options: TableArgs) -> None:
     else:
         results = read_results(path)
         experiment = find_experiment(results[0].experiment)
-        require_whole(results, experiment.tested, experiment.flags)
+        require_whole(results, experiment.tested, ["epochs", *experiment.flags])
         report = experiment.report(path)
         summary, *more = (part for part in report.parts if isinstance(part, Table))
         named = {f"{experiment.name} {table.name}": table for table in more if table.name}

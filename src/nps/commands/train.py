@@ -166,8 +166,8 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     if not distributed.is_first():
         return
     for run in runs.values():
-        rows = [row for row in run.metrics() if "validation" in row]
-        scores = [row["validation"]["score"] for row in rows]
+        validations = [row["validation"] for row in run.metrics() if "validation" in row]
+        scores = [found["score"] for found in validations if "score" in found]
         best = f", best validation score {min(scores):.6g}" if scores else ""
         print(f"{run.folder}: trained{best}")
     print(f"Test {'it' if count == 1 else 'one'}: nps eval {folders[0]}")

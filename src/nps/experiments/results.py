@@ -232,19 +232,19 @@ def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
     return {name: [seeds[s] for s in sorted(seeds)] for name, seeds in variants.items()}
 
 
-def require_whole(results: Sequence[Result], tested: Any, flags: Iterable[str] = ()) -> None:
+def require_whole(results: Sequence[Result], tested: Any, fields: Iterable[str]) -> None:
     """Refuse runs whose config.json or test.json is not what a report needs.
 
     Args:
         results: the runs of one experiment.
         tested: the type of its test metrics, see `nps.schema`.
-        flags: config fields that identify a run.
+        fields: names in the config.
     """
     for run in results:
         if (what := schema.problem(run.test, tested)) is not None:
             again = f"test it again: nps eval {run.path}"
             raise UserError(f"{run.path / 'test.json'}: damaged, {what}; {again}")
-        missing = [name for name in ("epochs", *flags) if name not in run.config]
+        missing = [name for name in fields if name not in run.config]
         if missing:
             raise UserError(f"{run.path / 'config.json'}: damaged, {missing[0]} is missing")
 

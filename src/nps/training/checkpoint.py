@@ -23,7 +23,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from nps.files import os_errors_in_one_line, whole_folder, write_bytes
+from nps.files import delete_folder, os_errors_in_one_line, whole_folder, write_bytes
 from nps.reading import Damaged as Damaged
 from nps.reading import Unreadable as Unreadable
 from nps.training import stored
@@ -66,7 +66,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
             write_bytes(temporary / "manifest.json", json.dumps(manifest, indent=2).encode())
     others = [step for step in steps(folder) if step != checkpoint.step]
     for step in others[: max(0, len(others) - (keep - 1))]:
-        shutil.rmtree(path_of(folder, step), ignore_errors=True)
+        delete_folder(path_of(folder, step))
     return path
 
 
@@ -128,7 +128,7 @@ def _set_aside(path: Path) -> Path:
 def remove_unfinished(folder: Path) -> None:
     """Delete what a process that was killed while saving left behind."""
     for path in folder.glob(".tmp-step-*"):
-        shutil.rmtree(path, ignore_errors=True)
+        delete_folder(path)
 
 
 def steps(folder: Path) -> list[int]:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nps.errors import UserError, extra
-from nps.files import os_errors_in_one_line, replace_file, write_all
-from nps.reading import without_waiting
+from nps.files import os_errors_in_one_line, own_file, replace_file, write_all
 
 if TYPE_CHECKING:
     from jaxtyping import UInt8
@@ -47,7 +46,7 @@ class MetricLog:
         self.path = path
         with os_errors_in_one_line(f"cannot write {path}"):
             # Unbuffered: what a full disk refuses must not be written again on closing.
-            self._file = open(path, "ab", buffering=0, opener=without_waiting)  # noqa: SIM115
+            self._file = open(path, "ab", buffering=0, opener=own_file)  # noqa: SIM115
             self._file.truncate(min(length, self.length))
             self._file.seek(0, os.SEEK_END)
         self._board = _open_board(tensorboard, step) if tensorboard else None

@@ -17,7 +17,7 @@ from typing import IO, Any, NotRequired, TypedDict
 
 from nps import schema
 from nps.errors import UserError, say
-from nps.files import os_errors_in_one_line, write_json
+from nps.files import os_errors_in_one_line, own_file, write_json
 from nps.reading import Damaged, Missing, read_json, read_json_lines
 from nps.training import checkpoint
 from nps.training.config import (
@@ -60,7 +60,7 @@ class Session(TypedDict):
 
 
 class Validation(TypedDict):
-    score: float
+    score: NotRequired[float]
 
 
 class Row(TypedDict):
@@ -174,7 +174,7 @@ class Run:
         """Hold the folder's lock; a second writer is refused."""
         with os_errors_in_one_line(f"cannot write to {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock: IO[str] = (self.folder / ".lock").open("a+")
+            lock: IO[str] = open(self.folder / ".lock", "a+", opener=own_file)  # noqa: SIM115
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
