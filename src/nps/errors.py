@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import sys
 from collections.abc import Iterable
@@ -36,7 +37,8 @@ def one_line(text: str) -> str:
 
 def say(text: str) -> None:
     """Print a line to stderr; the output of a command goes to stdout."""
-    print(one_line(f"nps: {text}"), file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full disk: there is nobody to tell
+        print(one_line(f"nps: {text}"), file=sys.stderr)
 
 
 def reason(error: BaseException) -> str | None:
