@@ -53,10 +53,10 @@ def open_regular(path: Path, most: int, *, links: bool = True) -> BinaryIO:
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     except UserError:
         raise
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise Missing(f"{path}: no such file") from None
     except OSError as error:
-        kind = Damaged if error.errno in (errno.ENOTDIR, errno.ELOOP) else Unreadable
+        kind = Damaged if error.errno == errno.ELOOP else Unreadable
         raise kind(f"{path}: cannot read it: {error.strerror}") from None
     except ValueError:
         raise Damaged(f"{str(path)!r}: not the name of a file") from None

@@ -33,6 +33,9 @@ class EvalArgs:
 def evaluate(args: Sequence[str]) -> None:
     """Test a trained model. All settings are read from its run folder.
 
+    The best model on validation of the newest checkpoint goes to RUN/test.json, from which tables
+    are made; other checkpoints, models and test sets get files of their own.
+
     Examples:
       nps eval runs/sharp
       nps eval runs/sharp/checkpoints/step-00046800 --which last

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from nps.experiments.custom import Custom
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.mnist import Mnist
 from nps.experiments.start import run_of
+from nps.experiments.tested import metrics_path
 from nps.files import os_errors_in_one_line, write_json
+from nps.training.checkpoint import Checkpoint, Misfit, load_weights
 from nps.training.config import TrainConfig, from_json
 from nps.training.memory import memory_errors_in_one_line
-from nps.training.run import Run, find_checkpoint
+from nps.training.run import Run, find_checkpoint, run_at
 from nps.training.task import Task
 
 _ALL: tuple[Experiment[Any, Any], ...] = (Arithmetic(), Mnist(), Blocks(), Atari(), Custom())
@@ -52,7 +55,7 @@ def _task(experiment: str, config: TrainConfig, device: str) -> Task:
 
 def experiment_of(path: Path | str) -> Experiment[Any, Any]:
     """The experiment of a run or checkpoint folder."""
-    return find_experiment(find_checkpoint(path)[0].read()["experiment"])
+    return find_experiment(run_at(path).read()["experiment"])
 
 
 def load_task(
@@ -60,6 +63,7 @@ def load_task(
     device: str = "cpu",
     which: str = "best",
     changes: Mapping[str, Any] | None = None,
+    report: Callable[[str], None] = say,
 ) -> tuple[Task, nn.Module]:
     """The task of a run and its trained model, in evaluation mode.
 
@@ -68,29 +72,37 @@ def load_task(
         device: where to put data and model.
         which: the model with the "best" validation score, or the "last".
         changes: config fields that differ from training, e.g. the path of data that were moved.
+        report: takes a line if the newest checkpoint is damaged and an older one is used.
     """
+    return _load(path, device, which, changes, report)[2:]
+
+
+def _load(
+    path: Path | str,
+    device: str,
+    which: str,
+    changes: Mapping[str, Any] | None,
+    report: Callable[[str], None],
+) -> tuple[Run, Checkpoint, Task, nn.Module]:
     if which not in ("best", "last"):
         raise UserError(f"which: got {which!r}, expected best or last")
-    run, checkpoint = find_checkpoint(path)
-    saved = run.read()
+    saved = run_at(path).read()
     experiment = find_experiment(saved["experiment"])
     config = from_json(experiment.config, {**saved["config"], **(changes or {})}).trained()
+    run, checkpoint = find_checkpoint(path, report)
     with memory_errors_in_one_line(str(run.folder)):
         task = _task(experiment.name, config, device)
         model = task.make_model(saved["seed"])
     weights = checkpoint.weights(which)
     try:
-        model.load_state_dict(weights)
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        # Data with other images or actions; for the others, a damaged checkpoint.
-        first, *more = [line.strip() for line in str(error).splitlines()[1:]] or [str(error)]
-        others = f" and {len(more)} more" if more else ""
-        raise UserError(f"{run.folder}: its model does not fit the data: {first}{others}") from None
+        load_weights(model, weights)
+    except Misfit as error:  # e.g. data with other images or actions
+        raise UserError(f"{run.folder}: its model does not fit the data: {error}") from None
     if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
         raise UserError(f"{run.folder}: damaged, its model has weights that are not finite")
     if not run.trained_on(task.fingerprint):
         say(f"{run.folder}: the data have changed since its training")
-    return task, model.eval()
+    return run, checkpoint, task, model.eval()
 
 
 def with_test_set(path: Path | str, task: Task, name: str | None) -> Task:
@@ -110,21 +122,21 @@ def evaluate(
 ) -> dict[str, Any]:
     """Test a trained run; returns the metrics and writes them to its test.json.
 
-    Metrics of another test set (`on`) go to test-on-<name>.json instead, since tables are made from
-    test.json.
+    Those of an older checkpoint, of the last model or of another test set (`on`) go to files of
+    their own (`tested.py`), since tables are made from test.json.
     """
-    task, model = load_task(path, device, which, changes)
+    run, checkpoint, task, model = _load(path, device, which, changes, say)
     task = with_test_set(path, task, on)
-    run, checkpoint = find_checkpoint(path)
     metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
     if on is None:
-        name = "test.json"
         metrics |= task.test(model) | _compared_with_start(run, task, model, device)
     else:
-        name = f"test-on-{Path(on).stem}.json"
         metrics |= {"on": on} | task.test(model)
-    with os_errors_in_one_line(f"cannot write {run.folder / name}"):
-        write_json(run.folder / name, metrics)
+    file = metrics_path(run, checkpoint, which, on)
+    with os_errors_in_one_line(f"cannot write {file}"):
+        write_json(file, metrics)
+    if file.name != "test.json":
+        say(f"written to {file}; tables show test.json, of the run's best model and own test set")
     return metrics
 
 
@@ -144,4 +156,8 @@ def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) ->
 
 def load(path: Path | str, device: str = "cpu", which: str = "best") -> nn.Module:
     """The trained model of a run or checkpoint folder, in evaluation mode."""
-    return load_task(path, device, which)[1]
+    skipped: list[str] = []
+    _, model = load_task(path, device, which, report=skipped.append)
+    for line in skipped:
+        warnings.warn(line, stacklevel=2)
+    return model

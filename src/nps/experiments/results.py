@@ -16,6 +16,7 @@ from typing import Any
 from nps import schema
 from nps.errors import UserError, nearest
 from nps.experiments.tables import CURVES, RUNS, Key, Row, key, read_table
+from nps.experiments.tested import mismatch
 from nps.reading import Missing, exists, read_json
 from nps.training.config import with_new_names
 from nps.training.run import Run
@@ -44,6 +45,8 @@ class Result:
     group: str = ""
     """The folders above the variant, such as a game or `quick`; none for most runs."""
     tested: bool = True
+    mismatch: str = ""
+    """What is wrong if `test` is about another model than the best of its newest checkpoint."""
     published: bool = False
     """True for runs that the tables of README and docs are made of."""
     read_curve: Callable[[], Curve] = field(default=list, repr=False, compare=False)
@@ -103,6 +106,7 @@ def read_results(path: Path | str) -> list[Result]:
     if not tested:
         why = f"; none of its {len(runs)} runs has been tested" if runs else ""
         raise UserError(f"{path}: no tested runs (<preset>/seed-<s>/test.json) in it{why}")
+    require_own_model(tested)
     if not exists(path / RUNS):
         return tested
     published = [run for run in tested if run.published]
@@ -111,6 +115,14 @@ def read_results(path: Path | str) -> list[Result]:
             f"{path / RUNS}: no published runs in it; all runs: nps table {path} --list"
         )
     return published
+
+
+def require_own_model(runs: Sequence[Result]) -> None:
+    """Refuse runs whose test metrics are about another model than the one that tables show."""
+    wrong = [run.mismatch for run in runs if run.mismatch]
+    if wrong:
+        others = f" (and {len(wrong) - 1} more)" if wrong[1:] else ""
+        raise UserError(wrong[0] + others)
 
 
 def read_runs(path: Path | str) -> list[Result]:
@@ -163,6 +175,7 @@ def read_run(folder: Path, root: Path | None = None) -> Result:
         path=folder,
         group="/".join(above),
         tested=test is not None,
+        mismatch=mismatch(run, test or {}),
         read_curve=run.metrics,
     )
 

@@ -1,7 +1,7 @@
 """A run is a folder: config.json, metrics.jsonl, checkpoints/, figures/, provenance.json.
 
-It has one writer at a time and one identity for its whole life (experiment, seed, precision, every
-field of the config): the same command again resumes, another is refused with the difference.
+It has one writer at a time and one identity for its whole life (`identity.py`): the same command
+again resumes, another is refused with the difference.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NotRequired, TypedDict
@@ -20,15 +20,12 @@ from nps.errors import UserError, say
 from nps.files import os_errors_in_one_line, own_file, write_json
 from nps.reading import Damaged, Missing, read_json, read_json_lines
 from nps.training import checkpoint
-from nps.training.config import (
-    SCHEMA,
-    TrainConfig,
-    differences,
-    to_json,
-    with_defaults,
-    with_new_names,
-)
+from nps.training.checkpoint import Checkpoint
+from nps.training.config import SCHEMA, with_new_names
+from nps.training.identity import Identity, changes, identity, new_id
 from nps.training.precision import Precision
+
+__all__ = ["Run", "find_checkpoint", "identity", "run_at"]
 
 REQUIRED = {"schema", "experiment", "preset", "seed", "config"}
 """Keys of every config.json."""
@@ -41,6 +38,7 @@ class Saved(TypedDict):
     experiment: str
     preset: str
     seed: int
+    id: NotRequired[str]
     precision: NotRequired[Precision]
     config: dict[str, Any]
 
@@ -73,7 +71,7 @@ class Row(TypedDict):
 
 WRITTEN = (
     *("checkpoints", "figures", "tensorboard"),
-    *("config.json", "metrics.jsonl", "provenance.json", "test.json", "test-on-*.json"),
+    *("config.json", "metrics.jsonl", "provenance.json", "test.json", "test-*.json"),
     "not-finite.json",
 )
 """What a run writes into its folder, and --fresh deletes."""
@@ -126,13 +124,13 @@ class Run:
         except Missing:
             return []
 
-    def require_log(self, length: int) -> None:
+    def require_log(self, length: int, report: Callable[[str], None]) -> None:
         """Refuse a metric log that has lost any of the `length` bytes that a checkpoint counts."""
         try:
             for _ in read_json_lines(self.metrics_path, Row, length) if length else ():
                 pass
         except Missing:
-            say(f"{self.metrics_path}: it is gone; the log goes on without the rows it had")
+            report(f"{self.metrics_path}: it is gone; the log goes on without the rows it had")
         except Damaged as error:
             way_out = "move it away to go on without its rows, or --fresh starts over"
             raise Damaged(f"{error}; {way_out}") from None
@@ -142,17 +140,22 @@ class Run:
         recorded = [session["data"] for session in self.provenance() if session.get("data")]
         return not recorded or recorded[-1] == fingerprint
 
-    def differences(self, identity: dict[str, Any]) -> list[str]:
-        """How the run in the folder differs from another identity; empty if the folder has none."""
+    def identity(self) -> Identity | None:
+        """The identity of the run in the folder, if there is one."""
         try:
-            return differences(_flat(self.read()), _flat(json.loads(json.dumps(identity))))
+            return self.read()
         except Missing:
-            return []
+            return None
+
+    def differences(self, wanted: Identity) -> list[str]:
+        """How the run in the folder differs from another identity; empty if the folder has none."""
+        own = self.identity()
+        return [] if own is None else changes(own, wanted)
 
     def complete(self, identity: dict[str, Any]) -> bool:
         """Whether the run with this identity is trained to its end, judging by its files."""
         try:
-            if differences(_flat(self.read()), _flat(json.loads(json.dumps(identity)))):
+            if changes(self.read(), identity):
                 return False
             rows = self.metrics()
         except Damaged:
@@ -162,10 +165,14 @@ class Run:
         if checkpoint.steps(self.checkpoints)[-1:] != [rows[-1]["step"]]:
             return False  # the log may be ahead of the last checkpoint
         try:
-            checkpoint.load(checkpoint.path_of(self.checkpoints, rows[-1]["step"]))
+            self.load(checkpoint.path_of(self.checkpoints, rows[-1]["step"]))
         except UserError:
             return False
         return True
+
+    def load(self, path: Path) -> Checkpoint:
+        """One of the run's checkpoints; refuses another run's."""
+        return checkpoint.load(path, self.identity())
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -192,7 +199,7 @@ class Run:
         """Write config.json, or make sure that the one there is the same."""
         if fresh:
             self.clear()
-        wanted = {"schema": SCHEMA, **json.loads(json.dumps(identity))}
+        wanted = {"schema": SCHEMA, "id": new_id(), **json.loads(json.dumps(identity))}
         path = self.folder / "config.json"
         if not os.path.lexists(path):
             with os_errors_in_one_line(f"cannot write {path}"):
@@ -202,10 +209,10 @@ class Run:
 
     def require_same(self, identity: dict[str, Any]) -> None:
         """Refuse a run with another config, if one is there."""
-        changes = self.differences(identity)
-        if changes:
+        found = self.differences(identity)
+        if found:
             raise UserError(
-                f"{self.folder}: holds a run with another config ({'; '.join(changes)}); "
+                f"{self.folder}: holds a run with another config ({'; '.join(found)}); "
                 "choose another --out, or --fresh to start over"
             )
 
@@ -272,39 +279,32 @@ class Run:
             write_json(path, sessions)
 
 
-def identity(
-    experiment: str,
-    preset: str,
-    seed: int,
-    config: TrainConfig,
-    precision: Precision = "float32",
-) -> dict[str, Any]:
-    """What makes a run the run it is: the content of its config.json."""
-    return {
-        "experiment": experiment,
-        "preset": preset,
-        "seed": seed,
-        "precision": precision,
-        "config": to_json(config),
-    }
-
-
-def find_checkpoint(path: Path | str) -> tuple[Run, checkpoint.Checkpoint]:
-    """From a run folder or one of its checkpoint folders: the run, and a whole checkpoint."""
+def run_at(path: Path | str) -> Run:
+    """The run of a run folder, or of one of its checkpoint folders."""
     path = Path(path)
-    if checkpoint.NAME.fullmatch(path.name) and path.parent.name == "checkpoints":
-        return Run(path.parent.parent), checkpoint.load(path)
-    run = Run(path)
-    run.read()
-    problems: list[str] = []
-    found = checkpoint.newest(run.checkpoints, problems.append)
-    if found is None:
-        why = f" ({problems[0]})" if problems else ""
+    return Run(path.parent.parent if _is_checkpoint(path) else path)
+
+
+def find_checkpoint(
+    path: Path | str, report: Callable[[str], None] = lambda line: None
+) -> tuple[Run, Checkpoint]:
+    """From a run folder or one of its checkpoint folders: the run, and a whole checkpoint.
+
+    Args:
+        path: of a run, which gives its newest whole checkpoint, or of a checkpoint.
+        report: takes a line that names both if newer ones are damaged.
+    """
+    path, run = Path(path), run_at(path)
+    if _is_checkpoint(path):
+        return run, run.load(path)
+    found = checkpoint.find(run.checkpoints, run.read())
+    if found.checkpoint is None:
+        why = "".join(f" ({problem})" for problem in list(found.damaged.values())[:1])
         raise UserError(f"{path}: no whole checkpoint in it{why}")
-    return run, found
+    if found.warning:
+        report(found.warning)
+    return run, found.checkpoint
 
 
-def _flat(saved: dict[str, Any]) -> dict[str, Any]:
-    """Every field of an identity; those of older versions get the defaults of newer fields."""
-    rest = {key: value for key, value in saved.items() if key not in ("config", "schema", "preset")}
-    return {"precision": "float32", **rest, **with_defaults(saved["config"])}
+def _is_checkpoint(path: Path) -> bool:
+    return bool(checkpoint.NAME.fullmatch(path.name)) and path.parent.name == "checkpoints"

@@ -7,6 +7,7 @@ an epoch, for the log.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import signal
 import time
@@ -25,6 +26,7 @@ from nps.training.batches import Batches
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import Settings, TrainConfig
 from nps.training.data import accumulate
+from nps.training.identity import signature
 from nps.training.log import MetricLog
 from nps.training.progress import ProgressLine
 from nps.training.run import Run
@@ -65,6 +67,8 @@ class TrainingSession:
     ) -> None:
         self.task, self.config, self.settings, self.total = task, config, settings, total
         self.seeds, self.runs = list(runs), list(runs.values())
+        identities = [run.identity() for run in self.runs]
+        self.signatures = [None if each is None else signature(each) for each in identities]
         self.device, self.report = device, report
         self.state = State(Stack(models), config, total)
         size, share = config.batch_size, distributed.share()
@@ -79,12 +83,17 @@ class TrainingSession:
     def restore(self, found: Sequence[Checkpoint | None]) -> None:
         """Continue from checkpoints, all of the same step, or from the beginning where None."""
         for s, saved in enumerate(found):
-            if saved is not None:
-                if (what := self.state.misfit(s, saved)) is not None:
-                    where = f"{self.runs[s].folder}: its checkpoint of step {saved.step}"
-                    raise UserError(f"{where} does not fit: {what}; --fresh starts over")
+            if saved is None:
+                continue
+            if (what := self.state.misfit(s, saved)) is not None:
+                why = f"does not fit this run: {what}; --fresh starts over"
+                raise UserError(f"{saved.path}: {why}")
+            self.runs[s].require_log(saved.state["log_length"], self.report)
+            try:
                 self.state.restore(s, saved)
                 self.step, self._log_lengths[s] = saved.step, saved.state["log_length"]
+            except (checkpoint.Misfit, KeyError) as error:
+                raise UserError(f"{saved.path}: does not fit this run: {error}") from None
 
     def train(self) -> list[str]:
         """Train to the end, to a signal, or until no seed is left; returns why seeds failed."""
@@ -250,14 +259,23 @@ class TrainingSession:
         self._saved_at = time.monotonic()
         if not distributed.is_first():
             return
-        saved: list[tuple[Run, Checkpoint]] = []
-        for s, (run, log) in enumerate(zip(self.runs, self.logs, strict=True)):
-            if s not in self.failed:
-                log.sync()
-                saved.append((run, self.state.to_checkpoint(s, self.step, log.length)))
-        keep = self.settings.keep
-        # A save mostly waits for the disk.
-        in_parallel(lambda pair: checkpoint.save(pair[0].checkpoints, pair[1], keep), saved, 8)
+        healthy = self._healthy()
+        stack = self._ids(healthy) if len(self.seeds) > 1 else {}
+        folders, saved = [self.runs[s].checkpoints for s in healthy], []
+        for s in healthy:
+            self.logs[s].sync()
+            state = self.state.to_checkpoint(s, self.step, self.logs[s].length)
+            saved.append(dataclasses.replace(state, run=self.signatures[s], stack=stack))
+        # In parallel: a save mostly waits for the disk.
+        pairs = list(zip(folders, saved, strict=True))
+        in_parallel(lambda pair: checkpoint.write(*pair), pairs, 8)
+        # Only now: killed in between, all seeds still have the step before (`resume.py`).
+        for folder in folders:
+            checkpoint.prune(folder, self.step, self.settings.keep)
+
+    def _ids(self, members: Sequence[int]) -> dict[str, str | None]:
+        """Seed -> id of its run, if it has one."""
+        return {str(self.seeds[s]): (self.signatures[s] or {}).get("id") for s in members}
 
     @contextlib.contextmanager
     def _recorded(self) -> Iterator[None]:

@@ -119,11 +119,14 @@ class State:
         for group, tensors in expected.items():
             found = saved.tensors.get(group, {})
             for name, tensor in tensors.items():
-                other = found.get(name)
-                if name.endswith("_extra_state") and other is not None:
-                    continue  # text, of any length
-                if other is None or other.shape != tensor.shape or other.dtype != tensor.dtype:
-                    return f"{group}.safetensors: {name} is missing, or of another shape or type"
+                if name not in found:
+                    return f"{group}.safetensors: {name} is missing"
+                if name.endswith("_extra_state"):  # text, of any length
+                    continue
+                got, wanted = (f"{tuple(t.shape)} {t.dtype}" for t in (found[name], tensor))
+                if got != wanted:
+                    what = f"size mismatch for {name}: got {got}, expected {wanted}"
+                    return f"{group}.safetensors: {what}"
         return None
 
     @torch.no_grad()

@@ -31,6 +31,15 @@ class Manifest(TypedDict):
     files: dict[str, File]
 
 
+class Owner(TypedDict):
+    """The run that a checkpoint belongs to."""
+
+    id: NotRequired[str]
+    experiment: str
+    seed: int
+    config: dict[str, Any]
+
+
 class Moment(TypedDict):
     """state.json"""
 
@@ -39,6 +48,8 @@ class Moment(TypedDict):
     best_score: NotRequired[float | None]
     best_step: NotRequired[int]
     log_length: NotRequired[int]
+    run: NotRequired[Owner]
+    stack: NotRequired[dict[str, str | None]]
 
 
 def read(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -46,7 +57,8 @@ def read(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     files = {name: _checked(path, name, file) for name, file in _manifest(path).items()}
     if "model.safetensors" not in files or "state.json" not in files:
         raise Damaged(f"{path}: damaged, it has no model or no state")
-    state: dict[str, Any] = parse_json(files.pop("state.json"), f"{path / 'state.json'}", Moment)
+    where = str(path / "state.json")
+    state: dict[str, Any] = parse_json(files.pop("state.json"), where, Moment, finite=False)
     if path.name != f"step-{state['step']:08d}" or state.get("log_length", 0) < 0:
         raise Damaged(f"{path}: damaged, state.json has another step, or a length below zero")
     tensors = {
