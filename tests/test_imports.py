@@ -26,8 +26,8 @@ LAYERS = [
     {"kernels"},  # called by whoever has a plain twin; may know the rules whose twin it is
     {"rules", "worlds", "metrics"},
     {"flags"},
-    {"files", "flag_help", "capture", "allocator"},
-    {"errors", "version"},
+    {"reading", "files", "threads", "flag_help", "capture", "allocator"},
+    {"errors", "schema", "version"},
 ]
 LEVEL = {package: level for level, packages in enumerate(reversed(LAYERS)) for package in packages}
 

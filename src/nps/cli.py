@@ -6,6 +6,7 @@ with exit code 1. A run that is stopped saves first and exits with 143 (SIGTERM)
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 
 from nps.allocator import keep_freed_memory
 from nps.commands import COMMANDS
-from nps.errors import RunFailed, UserError, nearest, say
+from nps.errors import RunFailed, UserError, nearest, reason, say
 from nps.training.signals import Interrupted
 from nps.version import __version__
 
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _dispatch(args)
+        sys.stdout.flush()
     except UserError as error:
         say(f"error: {error}")
         sys.exit(2)
@@ -60,6 +62,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # e.g. `nps presets | head`
+        _write_no_more()
+    except (OSError, MemoryError, RuntimeError) as error:
+        if (why := reason(error)) is None:
+            raise
+        _write_no_more()
+        say(f"error: {why}")
+        sys.exit(1)
+
+
+def _write_no_more() -> None:
+    """Drop what is left to print: a full disk would be reported again when Python ends."""
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -130,7 +130,8 @@ def test_metrics_from_before_these_keys_are_shown(run):
 
 
 def test_without_checkpoints_the_log_has_the_newest_step(tmp_path):
-    folder = write_run(tmp_path / "run", curve=[{"step": 10}, {"step": 20}])
+    curve = [{"epoch": 1, "step": 10}, {"epoch": 2, "step": 20}]
+    folder = write_run(tmp_path / "run", curve=curve)
     assert mismatch(Run(folder), {"which": "best", "step": 20}) == ""
     assert "expected step 20" in mismatch(Run(folder), {"which": "best", "step": 10})
     (folder / "metrics.jsonl").unlink()

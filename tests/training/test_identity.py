@@ -166,7 +166,7 @@ def test_a_run_from_before_ids_goes_on_without_one(tmp_path):
 def test_an_identity_that_is_none_is_damage(tmp_path, value):
     path = checkpoint.save(tmp_path, checkpoint.Checkpoint(1, {"model": {}}, {}), keep=1)
     edit_state(path, lambda state: state.update(run=value))
-    with pytest.raises(checkpoint.Damaged, match="does not say of which run it is"):
+    with pytest.raises(checkpoint.Damaged, match=r"state\.json: damaged, run"):
         checkpoint.load(path)
 
 

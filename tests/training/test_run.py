@@ -67,7 +67,7 @@ def test_folder_that_cannot_be_made(tmp_path):
     [
         (None, "it has no config.json"),
         ("{", "damaged, not JSON"),
-        ("{}", "is missing"),
+        ("{}", "schema, experiment, preset, seed, config are missing"),
         (json.dumps({"schema": 7, **IDENTITY}), "schema 7, this nps reads up to 1: update nps"),
     ],
 )
@@ -91,9 +91,9 @@ def test_missing_run_and_empty_run(tmp_path):
 
 def test_torn_last_line_of_the_log_is_left_out_and_a_torn_middle_is_reported(tmp_path):
     run = Run(tmp_path)
-    run.metrics_path.write_text('{"step": 1}\n{"st')
-    assert run.metrics() == [{"step": 1}]
-    run.metrics_path.write_text('{"st\n{"step": 1}\n')
+    run.metrics_path.write_text('{"epoch": 1, "step": 1}\n{"ep')
+    assert run.metrics() == [{"epoch": 1, "step": 1}]
+    run.metrics_path.write_text('{"ep\n{"epoch": 1, "step": 1}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl:1"):
         run.metrics()
 

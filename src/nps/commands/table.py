@@ -75,7 +75,7 @@ def table(args: Sequence[str]) -> None:
 def _show(path: Path, options: TableArgs) -> None:
     """Print the first table, or write the report and put tables into documents."""
     from nps.experiments import find_experiment
-    from nps.experiments.results import read_results
+    from nps.experiments.results import read_results, require_whole
     from nps.experiments.verdicts import experiments_in, verdicts_table
     from nps.inspect.report import Table, markdown, put_into
 
@@ -83,7 +83,9 @@ def _show(path: Path, options: TableArgs) -> None:
         require(not options.report, f"--report: got {path}, expected one experiment's folder")
         tables = {"verdicts": verdicts_table(path)}
     else:
-        experiment = find_experiment(read_results(path)[0].experiment)
+        results = read_results(path)
+        experiment = find_experiment(results[0].experiment)
+        require_whole(results, experiment.tested, ["epochs", *experiment.flags])
         report = experiment.report(path)
         summary, *more = (part for part in report.parts if isinstance(part, Table))
         named = {f"{experiment.name} {table.name}": table for table in more if table.name}
@@ -118,7 +120,7 @@ def _list(path: Path) -> None:
 def _add(options: AddArgs) -> None:
     from nps.experiments import find_experiment
     from nps.experiments.collect import add
-    from nps.experiments.results import read_run, run_folders
+    from nps.experiments.results import read_run, require_whole, run_folders
 
     runs = []
     for path in options.add:
@@ -126,6 +128,7 @@ def _add(options: AddArgs) -> None:
         require(bool(folders), f"--add: {path}: no run folder, and no folder of run folders")
         for run in map(read_run, folders):
             flags = find_experiment(run.experiment).flags
+            require_whole([run], dict, flags)
             default_group = "/".join(str(run.config[name]) for name in flags)
             runs.append(
                 dataclasses.replace(

@@ -162,8 +162,9 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     if not distributed.is_first():
         return
     for run in runs.values():
-        rows = [row for row in run.metrics() if "validation" in row]
-        score = min(row["validation"]["score"] for row in rows)
-        print(f"{run.folder}: trained, best validation score {score:.6g}")
+        validations = [row["validation"] for row in run.metrics() if "validation" in row]
+        scores = [found["score"] for found in validations if "score" in found]
+        best = f", best validation score {min(scores):.6g}" if scores else ""
+        print(f"{run.folder}: trained{best}")
     first = next(iter(runs.values())).folder
     print(f"Test {'it' if len(runs) == 1 else 'one'}: nps eval {first}")

@@ -22,6 +22,7 @@ from nps.experiments.tested import metrics_path
 from nps.files import os_errors_in_one_line, write_json
 from nps.training.checkpoint import Checkpoint, Misfit, Tensors, load_weights
 from nps.training.config import TrainConfig, from_json
+from nps.training.memory import memory_errors_in_one_line
 from nps.training.run import Run, find_checkpoint, run_at
 from nps.training.task import Task
 
@@ -91,6 +92,8 @@ def model_of(run: Run, task: Task, weights: Tensors) -> nn.Module:
         load_weights(model, weights)
     except Misfit as error:  # e.g. data with other images or actions
         raise UserError(f"{run.folder}: its model does not fit the data: {error}") from None
+    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        raise UserError(f"{run.folder}: damaged, its model has weights that are not finite")
     if not run.trained_on(task.fingerprint):
         say(f"{run.folder}: the data have changed since its training")
     return model.eval()
@@ -131,8 +134,9 @@ def _load(
     saved = run_at(path).read()
     config = config_of(saved, changes).trained()
     run, checkpoint = find_checkpoint(path, report)
-    task = make_task(find_experiment(saved["experiment"]), config, device)
-    return run, checkpoint, task, model_of(run, task, checkpoint.weights(which))
+    with memory_errors_in_one_line(str(run.folder)):
+        task = make_task(find_experiment(saved["experiment"]), config, device)
+        return run, checkpoint, task, model_of(run, task, checkpoint.weights(which))
 
 
 def with_test_set(path: Path | str, task: Task, name: str | None) -> Task:

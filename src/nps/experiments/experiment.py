@@ -76,6 +76,8 @@ class Experiment(ABC, Generic[C, T]):
     """Config field for the path of the user's own data, set by --data."""
     main_metrics: Sequence[str] = ()
     """Test metrics that `nps sweep` prints; all of them are in its table.md. Empty: all."""
+    tested: Any = dict[str, Any]
+    """Type of the test metrics, as far as the report relies on them (see `nps.schema`)."""
     inspect_options: type = NoOptions
     """Dataclass of the flags that `nps inspect` takes, each with a default and a docstring."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nps.errors import UserError
+from nps.reading import exists
 from nps.training.checkpoint import Tensors
 from nps.training.run import Run, find_checkpoint
 
@@ -46,5 +47,5 @@ def finished_run(folder: Path | str, seed: int, experiment: str) -> Run:
 
 def run_of(folder: Path | str, seed: int) -> Run:
     """The run in the folder itself, or the run of this seed in it."""
-    is_run = Path(folder, "config.json").exists()
+    is_run = exists(Path(folder, "config.json"))
     return Run(Path(folder) if is_run else Path(folder) / f"seed-{seed}")

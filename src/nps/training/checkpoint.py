@@ -25,21 +25,16 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from nps.errors import UserError
-from nps.files import os_errors_in_one_line, whole_folder, write_bytes
+from nps.files import delete_folder, os_errors_in_one_line, whole_folder, write_bytes
+from nps.reading import Damaged as Damaged
+from nps.reading import Unreadable as Unreadable
+from nps.training import stored
 from nps.training.config import SCHEMA
 from nps.training.identity import Identity, changes, signature
 
 NAME = re.compile(r"step-(\d{8,})")
 
 Tensors = dict[str, Tensor]
-
-
-class Damaged(UserError):
-    """A checkpoint whose files do not match its manifest."""
-
-
-class Unreadable(UserError):
-    """A checkpoint that may be whole, but cannot be read here: permissions, a newer schema."""
 
 
 class Foreign(UserError):
@@ -100,7 +95,7 @@ def prune(folder: Path, written: int, keep: int) -> None:
     """Delete checkpoints until `keep` are left, the oldest first, never the one just written."""
     others = [step for step in steps(folder) if step != written]
     for step in others[: max(0, len(others) - (keep - 1))]:
-        shutil.rmtree(path_of(folder, step), ignore_errors=True)
+        delete_folder(path_of(folder, step))
 
 
 def _files(checkpoint: Checkpoint) -> list[tuple[str, bytes]]:
@@ -124,34 +119,17 @@ def load(path: Path, owner: Identity | None = None) -> Checkpoint:
         owner: the identity of that run. A checkpoint of another is refused; one that is older than
             identities is not.
     """
-    tensors: dict[str, Tensors] = {}
-    state: dict[str, Any] = {}
-    for name, expected in _manifest(path).items():
-        data = _read(path, name)
-        if len(data) != expected["bytes"]:
-            size = expected["bytes"]
-            raise Damaged(f"{path}: damaged, {name} has {len(data)} bytes, expected {size}")
-        if hashlib.sha256(data).hexdigest() != expected["sha256"]:
-            raise Damaged(f"{path}: damaged, the sha256 of {name} differs")
-        if name == "state.json":
-            state = json.loads(data)
-        else:
-            tensors[name.removesuffix(".safetensors")] = safetensors.torch.load(data)
-    if "step" not in state:
-        raise Damaged(f"{path}: damaged, state.json has no step")
+    tensors, state = stored.read(path)
     step, run, stack = state.pop("step"), state.pop("run", None), state.pop("stack", {})
     _require_owner(path, run, owner)
     return Checkpoint(step, tensors, state, run, stack, path)
 
 
-def _require_owner(path: Path, run: Any, owner: Identity | None) -> None:
+def _require_owner(path: Path, run: Identity | None, owner: Identity | None) -> None:
     """Refuse a checkpoint that says that it is of another run."""
-    if run is None:
+    if run is None or owner is None:
         return
-    if not isinstance(run, dict) or not isinstance(run.get("config"), dict):
-        raise Damaged(f"{path}: damaged, state.json does not say of which run it is")
-    found = [] if owner is None else changes(signature(run), signature(owner), ids=True)
-    if found:
+    if found := changes(signature(run), signature(owner), ids=True):
         raise Foreign(f"{path}: a checkpoint of another run ({'; '.join(found)}); remove it")
 
 
@@ -171,38 +149,10 @@ def load_weights(model: nn.Module, saved: Tensors) -> None:
             model.load_state_dict(saved)
         except RuntimeError as error:
             wrong = [line.strip() for line in str(error).splitlines()[1:]] or [str(error)]
+        except (ValueError, KeyError, TypeError) as error:  # the names of the rules are no text
+            wrong = [f"its extra state is damaged ({error})"]
     if wrong:
         raise Misfit(wrong[0] + (f" and {len(wrong) - 1} more" if wrong[1:] else ""))
-
-
-def _manifest(path: Path) -> dict[str, dict[str, Any]]:
-    """The files of a checkpoint, each with its size and sha256."""
-    try:
-        manifest = json.loads(_read(path, "manifest.json"))
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        raise Damaged(f"{path}: damaged, manifest.json is not JSON") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise Damaged(f"{path}: damaged, manifest.json lists no files")
-    schema = manifest.get("schema", 0)
-    if not isinstance(schema, int) or schema > SCHEMA:
-        raise Unreadable(f"{path}: schema {schema}, this nps reads up to {SCHEMA}: update nps")
-    for name, expected in manifest["files"].items():
-        if Path(name).name != name or not isinstance(expected, dict):
-            raise Damaged(f"{path}: damaged, manifest.json lists {name!r}")
-        if not {"bytes", "sha256"} <= expected.keys():
-            raise Damaged(f"{path}: damaged, manifest.json has no size or sha256 of {name}")
-    return dict(manifest["files"])
-
-
-def _read(path: Path, name: str) -> bytes:
-    try:
-        return (path / name).read_bytes()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise Damaged(f"{path}: damaged, {name}: {error.strerror}") from None
-    except OSError as error:
-        raise Unreadable(f"{path}: cannot read {name}: {error.strerror}") from None
 
 
 @dataclass(frozen=True)
@@ -270,7 +220,7 @@ def remove_after(folder: Path, step: int) -> None:
 def remove_unfinished(folder: Path) -> None:
     """Delete what a process that was killed while saving left behind."""
     for path in folder.glob(".tmp-step-*"):
-        shutil.rmtree(path, ignore_errors=True)
+        delete_folder(path)
 
 
 def steps(folder: Path) -> list[int]:

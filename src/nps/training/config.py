@@ -11,6 +11,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
+from nps import schema
 from nps.errors import UserError, nearest
 from nps.rules.check import require_int, require_number
 from nps.training.precision import Precision
@@ -125,8 +126,8 @@ def from_json(cls: type[C], data: object) -> C:
     for key, value in data.items():
         if key not in hints:
             raise UserError(f"config: unknown field {key!r}{nearest(str(key), hints)}")
-        if not _fits(value, hints[key]):
-            raise UserError(f"config: {key} is {value!r}, expected {_spell_type(hints[key])}")
+        if (what := schema.problem(value, hints[key], key)) is not None:
+            raise UserError(f"config: {what}")
     try:
         return cls(**data)
     except ValueError as error:
@@ -141,9 +142,9 @@ def from_text(cls: type[TrainConfig], name: str, text: str) -> Any:
             value = read(text)
         except ValueError:
             continue
-        if _fits(value, hint):
+        if schema.fits(value, hint):
             return value
-    raise UserError(f"{name}: got {text!r}, expected {_spell_type(hint)}")
+    raise UserError(f"{name}: got {text!r}, expected {schema.spell(hint)}")
 
 
 def _word(text: str) -> bool | None:
@@ -168,29 +169,12 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     keys = sorted(old.keys() | new.keys())
     missing = "(absent)"
     return [
-        f"{key}: {old.get(key, missing)} -> {new.get(key, missing)}"
+        f"{key}: {_brief(old.get(key, missing))} -> {_brief(new.get(key, missing))}"
         for key in keys
         if old.get(key, missing) != new.get(key, missing)
     ]
 
 
-def _fits(value: object, hint: Any) -> bool:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Literal:
-        return value in args
-    if args:  # a union such as float | None
-        return any(_fits(value, arg) for arg in args)
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _spell_type(hint: Any) -> str:
-    args = typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return "one of " + ", ".join(map(str, args))
-    if args:
-        return " or ".join(_spell_type(arg) for arg in args)
-    return "none" if hint is type(None) else str(hint.__name__)
+def _brief(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= schema.SHORT else f"{text[: schema.SHORT]}…"

@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from nps.errors import NO_THREAD
+
 
 class ProgressLine:
     """Counts up to `total` units; `update` may bring a few metrics to show."""
@@ -44,7 +46,13 @@ class ProgressLine:
         )
 
     def __enter__(self) -> ProgressLine:
-        self._progress.start()
+        try:
+            self._progress.start()
+        except RuntimeError as error:  # rich draws in a thread of its own
+            if NO_THREAD not in str(error):
+                raise
+            self._progress.stop()
+            self._progress.disable = True
         return self
 
     def __exit__(self, *error: object) -> None:

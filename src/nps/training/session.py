@@ -12,7 +12,6 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torch import nn
 from nps.capture import Captured
 from nps.errors import RunFailed, UserError
 from nps.files import write_json
+from nps.threads import in_parallel
 from nps.training import checkpoint, distributed, provenance, rng
 from nps.training.batches import Batches
 from nps.training.checkpoint import Checkpoint
@@ -86,6 +86,10 @@ class TrainingSession:
         for s, saved in enumerate(found):
             if saved is None:
                 continue
+            if (what := self.state.misfit(s, saved)) is not None:
+                why = f"does not fit this run: {what}; --fresh starts over"
+                raise UserError(f"{saved.path}: {why}")
+            self.runs[s].require_log(saved.state["log_length"], self.report)
             try:
                 self.state.restore(s, saved)
                 self.step, self._log_lengths[s] = saved.step, saved.state["log_length"]
@@ -264,11 +268,12 @@ class TrainingSession:
             self.logs[s].sync()
             state = self.state.to_checkpoint(s, self.step, self.logs[s].length)
             saved.append(dataclasses.replace(state, run=self.signatures[s], stack=stack))
-        with ThreadPoolExecutor(8) as pool:  # a save mostly waits for the disk
-            list(pool.map(checkpoint.write, folders, saved))
-            # Only now: killed in between, all seeds still have the step before (`resume.py`).
-            for folder in folders:
-                checkpoint.prune(folder, self.step, self.settings.keep)
+        # In parallel: a save mostly waits for the disk.
+        pairs = list(zip(folders, saved, strict=True))
+        in_parallel(lambda pair: checkpoint.write(*pair), pairs, 8)
+        # Only now: killed in between, all seeds still have the step before (`resume.py`).
+        for folder in folders:
+            checkpoint.prune(folder, self.step, self.settings.keep)
 
     def _ids(self, members: Sequence[int]) -> dict[str, str | None]:
         """Seed -> id of its run, if it has one."""

@@ -17,7 +17,7 @@ from nps.experiments.arithmetic.config import Config
 from nps.experiments.arithmetic.headline import headline
 from nps.experiments.arithmetic.inspect import inspect_arithmetic
 from nps.experiments.arithmetic.presets import PRESETS, QUICK
-from nps.experiments.arithmetic.report import verdict, write_report
+from nps.experiments.arithmetic.report import Tested, verdict, write_report
 from nps.experiments.arithmetic.task import ArithmeticTask
 from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.headline import Headline, Metrics
@@ -30,6 +30,7 @@ class Arithmetic(Experiment[Config, ArithmeticTask]):
     config = Config
     presets = PRESETS
     quick = QUICK
+    tested = Tested
     threads = 1  # its matrix products are 16 x 64: a second thread costs more than it gains
 
     def make_task(self, config: Config, device: torch.device) -> ArithmeticTask:

@@ -26,7 +26,7 @@ from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.headline import Headline, Metrics
 from nps.experiments.world_models.headline import NOTHING_MOVES, ranking_headline
 from nps.experiments.world_models.inspect import inspect_world_model
-from nps.experiments.world_models.report import MAIN
+from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
 from nps.worlds.atari_games import GAMES
 
@@ -45,6 +45,7 @@ class Atari(Experiment[Config, AtariTask]):
     slow_on_cpu = True
     flags = FLAGS
     main_metrics = MAIN
+    tested = Tested
 
     def make_task(self, config: Config, device: torch.device) -> AtariTask:
         return AtariTask(config, device)

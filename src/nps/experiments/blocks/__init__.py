@@ -23,7 +23,7 @@ from nps.experiments.blocks.report import verdict, write_report
 from nps.experiments.blocks.task import BlocksTask, with_test_set
 from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.headline import Headline, Metrics
-from nps.experiments.world_models.report import MAIN
+from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
 
 
@@ -35,6 +35,7 @@ class Blocks(Experiment[Config, BlocksTask]):
     quick = QUICK
     slow_on_cpu = True
     main_metrics = MAIN
+    tested = Tested
 
     def make_task(self, config: Config, device: torch.device) -> BlocksTask:
         return BlocksTask(config, device)

@@ -23,7 +23,7 @@ from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.experiments.world_models.headline import ranking_headline
 from nps.experiments.world_models.inspect import inspect_world_model
-from nps.experiments.world_models.report import MAIN
+from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
 
 
@@ -37,6 +37,7 @@ class Custom(Experiment[Config, CustomTask]):
     adjustable = ADJUSTABLE
     data_field = "episodes"
     main_metrics = MAIN
+    tested = Tested
 
     def make_task(self, config: Config, device: torch.device) -> CustomTask:
         return CustomTask(config, device)

@@ -20,7 +20,7 @@ from nps.experiments.mnist.config import Config
 from nps.experiments.mnist.headline import headline
 from nps.experiments.mnist.inspect import InspectOptions, inspect_digits
 from nps.experiments.mnist.presets import PRESETS, QUICK
-from nps.experiments.mnist.report import verdict, write_report
+from nps.experiments.mnist.report import Tested, verdict, write_report
 from nps.experiments.mnist.task import MnistTask
 from nps.inspect.report import Part, Report
 
@@ -31,6 +31,7 @@ class Mnist(Experiment[Config, MnistTask]):
     config = Config
     presets = PRESETS
     quick = QUICK
+    tested = Tested
     slow_on_cpu = True
     inspect_options = InspectOptions
 
