@@ -83,13 +83,18 @@ def predict_steps(model: WorldModel, data: Episodes) -> PredictedSteps:
     return PredictedSteps(seen, slots, rolled, credit, nearest)
 
 
+def encode(model: WorldModel, images: Shaped[Tensor, "n H W C"]) -> Float[Tensor, "n M D"]:
+    return torch.cat([model.encode(part) for part in images.split(IMAGES_AT_ONCE)])
+
+
 def observations(data: Episodes) -> Observations:
     """Number the observations, equal exactly for equal images."""
     times = torch.arange(int(data.lengths.max()), device=data.lengths.device)
     inside = times < data.lengths[:, None]
     where = Moments(*inside.nonzero(as_tuple=True))
     known: dict[bytes, int] = {}
-    numbers, firsts = [], []
+    numbers: list[int] = []
+    firsts: list[int] = []
     for part in zip(*(x.split(IMAGES_AT_ONCE) for x in where), strict=True):
         for row in data.images(*part).flatten(1).cpu().numpy():
             key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
@@ -108,7 +113,7 @@ def padded_actions(data: Episodes) -> Shaped[Tensor, "E T ..."]:
     time = times.expand(count, -1).minimum(data.lengths[:, None] - 2)
     episode = torch.arange(count, device=times.device).repeat_interleave(most)
     actions: Tensor = data.actions(episode, time.flatten())
-    return actions.unflatten(0, (count, most))
+    return actions.view(count, most, *actions.shape[1:])
 
 
 def horizons(longest: int) -> list[int]:

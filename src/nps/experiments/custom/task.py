@@ -49,6 +49,11 @@ class CustomTask(WorldModelTask[Config, Segments]):
         return {**summary(predict_steps(model, self.rollouts)), **super().test(model)}
 
     @property
+    def config_frames(self) -> int:
+        """Frames of an observation."""
+        return int(getattr(self.config, "frames", 1))
+
+    @property
     def names(self) -> list[str] | None:
         """Names of the actions, if they are discrete."""
         known = self.actions

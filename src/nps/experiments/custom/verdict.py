@@ -134,6 +134,26 @@ def verdict(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> st
     return " ".join(sentences)
 
 
+def compare(rows: Mapping[str, Sequence[Share]]) -> str:
+    """Whether one of several models predicts more of all steps than the others, as a sentence."""
+    every = {name: of[-1] for name, of in rows.items()}
+    best = max(every, key=lambda name: every[name].predicted)
+    others = [share for name, share in every.items() if name != best]
+    ahead = all(_lowest(every[best]) > _highest(share) for share in others)
+    if ahead and all(share.enough for share in every.values()):
+        return f"{best} predicts more steps than {' and '.join(n for n in every if n != best)}."
+    why = "intervals overlap" if not ahead else f"fewer than {ENOUGH} roll-outs"
+    return f"No difference between {' and '.join(every)} can be concluded ({why})."
+
+
+def _lowest(share: Share) -> float:
+    return min(share.low, *(share.over_seeds or (share.low,)))
+
+
+def _highest(share: Share) -> float:
+    return max(share.high, *(share.over_seeds or (share.high,)))
+
+
 def _comparison(judged: Sequence[Share]) -> str:
     """One sentence: where it is better than copying the input, and where not."""
     better = [row for row in judged if row.better]
@@ -184,7 +204,9 @@ def _mostly_right(row: Share) -> bool:
 
 def _wrong(better: Sequence[Share]) -> str:
     worst = min(better, key=lambda row: row.predicted)
-    return f", but only {worst.predicted:.0f} % of the predictions are right after {_steps([worst])}"
+    return (
+        f", but only {worst.predicted:.0f} % of the predictions are right after {_steps([worst])}"
+    )
 
 
 def _advice(config: Mapping[str, Any]) -> list[str]:
