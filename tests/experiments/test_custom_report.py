@@ -13,8 +13,9 @@ from torch import nn
 from nps.experiments.custom import with_test_set
 from nps.experiments.custom.config import Config
 from nps.experiments.custom.data import TEST_STEPS, held_out, split
+from nps.experiments.custom.shares import has_shares, shares
 from nps.experiments.custom.steps import observations, predict_steps, summary
-from nps.experiments.custom.verdict import compare, has_shares, shares, verdict
+from nps.experiments.custom.verdict import compare, verdict
 from nps.worlds.custom import load_episodes
 from tests.experiments.test_custom import CPU, FLAGS, LENGTHS, arrays_of, task_of
 from tests.test_cli import call
@@ -99,7 +100,9 @@ def test_a_model_that_copies_is_told_so(ring_task):
 def test_a_model_that_guesses_is_at_chance_level(ring_task):
     metrics, text = concluded(ring_task, Seer("guess"))
     assert metrics["predicted_all"] == pytest.approx(1 / SIDE, abs=0.04)
-    assert "copying the input or than chance after 1, 5 or 10 steps" in text
+    assert text.startswith(
+        "Worse than copying the input, and no better than chance, after 1, 5 or 10 steps."
+    )
 
 
 def test_an_encoder_that_sees_nothing_is_at_chance_level(ring_task):
@@ -108,7 +111,7 @@ def test_an_encoder_that_sees_nothing_is_at_chance_level(ring_task):
     model.rollout = lambda slots, actions: torch.zeros(*actions.shape, 1, 2)
     metrics, text = concluded(ring_task, model)
     assert metrics["predicted_all"] == pytest.approx(1 / SIDE)
-    assert "copying the input or than chance" in text
+    assert "no better than chance, after 1, 5 or 10 steps" in text
 
 
 @pytest.mark.parametrize("continuous", [False, True])
@@ -208,6 +211,11 @@ def test_a_world_in_which_nothing_happens(tmp_path):
     metrics, text = concluded(task, task.make_model(0).eval())
     assert metrics["chance"] == metrics["copied_all"] == 1.0
     assert text == "All held-out observations are equal: there is nothing to predict."
+    still = [np.full((11, 20, 20, 3), 20 * e, np.uint8) for e in range(9)]
+    np.savez(tmp_path / "still.npz", **{**arrays, "obs": np.concatenate(still)})
+    task = task_of(tmp_path / "still.npz", **MANY)
+    _, text = concluded(task, task.make_model(0).eval())
+    assert text == "Nothing changes within a held-out roll-out: there is nothing to predict."
 
 
 def test_equal_images_have_one_number(ring_task):
@@ -246,7 +254,10 @@ VERDICTS = {
         "steps. One frame may not hold the state: try --frames 2. Or the training was too short "
         "(--epochs).",
     ),
-    "worse": ((0.04, 0.03), "Worse than copying the input or than chance after 1 or 5 steps."),
+    "worse": (
+        (0.04, 0.03),
+        "Worse than copying the input, and no better than chance, after 1 or 5 steps.",
+    ),
     "hardly": (
         (0.9, 0.3),
         "Better than copying the input after 1 and 5 steps, but only 30 % of the predictions are "
@@ -268,7 +279,11 @@ def test_seeds_that_disagree_conclude_less():
     assert row.predicted == pytest.approx(50)
     assert (row.low, row.high) == pytest.approx((45, 55))
     assert row.over_seeds == (0.0, 100.0)  # 12.7 standard errors, within what is possible
-    assert verdict([good, bad], SHORT).startswith("No better than copying the input after 1 or 5")
+    assert verdict([good, bad], SHORT).startswith(
+        "Better than copying the input on average after 1 and 5 steps, but the seeds differ too "
+        "much to conclude it."
+    )
+    assert verdict([bad] * 3, SHORT).startswith("No better than copying the input after 1 or 5")
     same = shares([metrics_of((0.5, 0.5)), metrics_of((0.6, 0.5)), metrics_of((0.7, 0.5))])[
         0
     ].over_seeds

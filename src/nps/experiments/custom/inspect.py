@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from nps.experiments.custom.pictures import rollout_figure, slots_figure
+from nps.experiments.custom.shares import CAPTION, COLUMNS, OVER_SEEDS, Share, shares
 from nps.experiments.custom.steps import predict_steps, summary
 from nps.experiments.custom.task import CustomTask
-from nps.experiments.custom.verdict import CAPTION, COLUMNS, OVER_SEEDS, Share, shares, verdict
+from nps.experiments.custom.verdict import verdict
 from nps.experiments.results import Curve
 from nps.experiments.world_models.inspect import action_tables, ranking_table
 from nps.inspect import figures

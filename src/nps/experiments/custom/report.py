@@ -11,7 +11,8 @@ from pathlib import Path
 
 from nps.experiments import changes
 from nps.experiments.custom.inspect import curves_figure, shares_table
-from nps.experiments.custom.verdict import compare, has_shares, shares, verdict
+from nps.experiments.custom.shares import has_shares, shares
+from nps.experiments.custom.verdict import compare, verdict
 from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.world_models.report import COLUMNS, hidden_table, ranking_cells
