@@ -72,9 +72,9 @@ def _warn_if_short(task: CustomTask) -> None:
 def _require_alike(data: RecordedEpisodes, task: CustomTask) -> None:
     """Refuse images or actions of another size than those of training."""
     height, width, channels = task.image
-    size, expected = tuple(data.obs.shape[1:]), (channels, height, width)
+    size, expected = tuple(data.obs.shape[1:]), (height, width, channels // task.config.frames)
     if size != expected:
-        raise ValueError(f"obs: got (C, H, W) = {size}, expected {expected} as in training")
+        raise ValueError(f"obs: got (H, W, C) = {size}, expected {expected} as in training")
     known = task.actions
     if data.discrete != isinstance(known, Actions):
         kinds = ("continuous", "discrete")
