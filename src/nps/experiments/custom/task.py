@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from nps.errors import UserError, say
@@ -13,6 +11,7 @@ from nps.experiments.world_models.model import make_encoder
 from nps.experiments.world_models.task import WorldModelTask
 from nps.models.world_model import Actions, AnyActions, ContinuousActions
 from nps.worlds.custom import RecordedEpisodes, load_episodes
+from nps.worlds.custom.load import locate
 
 
 class CustomTask(WorldModelTask[Config, Segments]):
@@ -47,7 +46,7 @@ def require_episodes(config: Config) -> None:
     """Refuse a config without episodes, or whose file does not exist."""
     if not config.episodes:
         raise UserError("episodes: got none, expected --data with their file or folder")
-    if not Path(config.episodes).exists():
+    if not locate(config.episodes).exists():
         raise UserError(f"{config.episodes}: no such file or folder; give its new path with --data")
 
 

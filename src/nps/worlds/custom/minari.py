@@ -73,10 +73,10 @@ def _image_of(folder: Path, space: Any) -> Callable[[Any], Any]:
     images = [key for key, part in named.items() if is_image(part)]
     if len(images) == 1:
         return lambda observations: observations[images[0]]
+    found = f"{len(images) or 'no'} images in {' '.join(str(space).split())}"
     raise UserError(
-        f"{folder}: observations: got {len(images) or 'no'} images in {' '.join(str(space).split())}"
-        ", expected one (a Box of uint8, H x W x C); collect rendered images instead, with "
-        "gymnasium's AddRenderObservation, or use `nps data record`"
+        f"{folder}: observations: got {found}, expected one (a Box of uint8, H x W x C); "
+        "collect rendered images with gymnasium's AddRenderObservation, or use `nps data record`"
     )
 
 
