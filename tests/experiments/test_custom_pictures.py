@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nps.experiments.custom.inspect import curves_figure, inspect_own
-from nps.experiments.custom.pictures import firings, fitted, newest, notes
+from nps.experiments.custom.pictures import firings, fitted, newest, notes, rollout_figure
 from nps.experiments.custom.readout import fit_readout
 from nps.experiments.custom.steps import predict_steps
 from nps.inspect import figures, strips
@@ -122,16 +122,17 @@ def test_the_picture_shows_what_was_counted(tmp_path, monkeypatch):
         assert len(strip.notes) == length - 1
 
 
-def test_of_stacked_frames_the_newest_is_drawn(tmp_path):
-    np.savez(tmp_path / "my.npz", **arrays_of())
-    task = task_of(tmp_path / "my.npz")
-    images = torch.arange(6.0).expand(2, 4, 4, 6)
-    type(task).config_frames, before = 2, type(task).config_frames
-    try:
-        assert newest(task, images).shape == (2, 4, 4, 3)
-        assert newest(task, images)[0, 0, 0].tolist() == [0, 1, 2]
-    finally:
-        type(task).config_frames = before
+@pytest.mark.parametrize("channels", [1, 3])
+def test_of_stacked_frames_the_newest_is_drawn(tmp_path, channels):
+    arrays = arrays_of()
+    np.savez(tmp_path / "my.npz", **{**arrays, "obs": arrays["obs"][..., :channels]})
+    task = task_of(tmp_path / "my.npz", frames=3)
+    data = task.rollouts
+    episode, time = torch.zeros(2, dtype=torch.long), torch.tensor([0, 1])
+    frames = arrays["obs"][int(data.start[0]) : int(data.start[0]) + 2, :, :, :channels]
+    assert (newest(task, data.images(episode, time)).numpy() == frames).all()
+    figure = rollout_figure(task, model := task.make_model(0).eval(), predict_steps(model, data))
+    assert "Of stacked frames only the newest is drawn" in figure[0].caption
 
 
 def test_the_read_out_is_fitted_on_training_images_only(tmp_path):

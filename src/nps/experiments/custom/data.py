@@ -19,6 +19,7 @@ from nps.experiments.world_models.config import HORIZONS
 from nps.experiments.world_models.episodes import numbered
 from nps.training import rng
 from nps.worlds.custom import RecordedEpisodes
+from nps.worlds.custom.episodes import stack_frames
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped, UInt8
@@ -41,6 +42,10 @@ class Segments:
     """All frames, shared by all sets."""
     all_actions: Int[Tensor, "N"] | Float[Tensor, "N A"]
     """The action at each frame, shared too."""
+    first: Int[Tensor, "N"]
+    """The first frame of each frame's episode, shared too."""
+    frames: int
+    """Frames of an observation."""
     start: Int[Tensor, "E"]
     """The first frame of each segment."""
     lengths: Int[Tensor, "E"]
@@ -54,8 +59,8 @@ class Segments:
 
     def images(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
-    ) -> Shaped[Tensor, "n H W C"]:
-        return self.obs[self.start[episode] + time]
+    ) -> Shaped[Tensor, "n H W frames*C"]:
+        return self._observed(self.start[episode] + time)
 
     def actions(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
@@ -63,10 +68,14 @@ class Segments:
         return self.all_actions[self.start[episode] + time]
 
     def truth(self) -> Int[Tensor, "E T+1 1"]:
-        """The numbers of the images of segments of equal length."""
+        """The numbers of the observations of segments of equal length."""
         times = torch.arange(self.action.shape[1] + 1, device=self.start.device)
-        frames = (self.start[:, None] + times).flatten()
-        return numbered(self.obs[frames]).view(len(self.start), -1, 1).to(self.start.device)
+        observed = self._observed((self.start[:, None] + times).flatten())
+        return numbered(observed).view(len(self.start), -1, 1).to(self.start.device)
+
+    def _observed(self, at: Int[Tensor, "n"]) -> Shaped[Tensor, "n H W frames*C"]:
+        """Frames before a segment are seen where its episode has them: only its past is known."""
+        return stack_frames(self.obs, self.first, at, self.frames)
 
 
 Rows = dict[str, tuple["Int[Tensor, 'E']", "Int[Tensor, 'E']"]]
@@ -84,7 +93,7 @@ def split(data: RecordedEpisodes, config: Config, device: torch.device) -> Mappi
     train = every[~torch.isin(every, torch.cat([*parts.values()]))]
     rows = {"train": (starts[train], sizes[train])} | _roll_outs(data, parts, config.test_steps)
     rows[TEST_STEPS] = _every_step(data, parts["test"], config.test_steps)
-    return _segments_of(data, rows, device)
+    return _segments_of(data, rows, config.frames, device)
 
 
 def all_segments(
@@ -94,15 +103,16 @@ def all_segments(
     every = torch.arange(len(_bounds(data)[0]))
     rows = _roll_outs(data, {"test": every}, config.test_steps)
     rows[TEST_STEPS] = _every_step(data, every, config.test_steps)
-    return _segments_of(data, rows, device)
+    return _segments_of(data, rows, config.frames, device)
 
 
-def _segments_of(data: RecordedEpisodes, rows: Rows, device: torch.device) -> dict[str, Segments]:
-    _require_images(data.obs)
-    obs, action = data.obs.permute(0, 2, 3, 1).contiguous().to(device), data.action.to(device)
+def _segments_of(
+    data: RecordedEpisodes, rows: Rows, frames: int, device: torch.device
+) -> dict[str, Segments]:
+    shared = data.obs.to(device), data.action.to(device), data.first.to(device), frames
     return {
-        name: Segments(obs, action, at.to(device), frames.to(device))
-        for name, (at, frames) in rows.items()
+        name: Segments(*shared, at.to(device), lengths.to(device))
+        for name, (at, lengths) in rows.items()
     }
 
 
@@ -175,9 +185,3 @@ def _some(start: Int[Tensor, "P"], most: int) -> Int[Tensor, "n"]:
     """At most `most` of them, evenly spaced."""
     count = min(most, len(start))
     return start[torch.arange(count) * len(start) // count]
-
-
-def _require_images(obs: Tensor) -> None:
-    low, high = (float(x) for x in obs.aminmax()) if obs.is_floating_point() else (0.0, 1.0)
-    if low < 0 or high > 1:
-        raise ValueError(f"obs: got values from {low:g} to {high:g}, expected 0 to 1, or bytes")

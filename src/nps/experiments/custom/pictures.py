@@ -71,7 +71,7 @@ def rollout_figure(task: Any, model: WorldModel, steps: PredictedSteps) -> list[
         f"explains {100 * max(0.0, trained):.0f} % of the variance of held-out images from their "
         "own slots."
     )
-    if task.config_frames > 1:
+    if task.config.frames > 1:
         caption += " Of stacked frames only the newest is drawn, so wrong may look right."
     return [Figure("rollouts", strips(drawn), caption)]
 
@@ -107,7 +107,7 @@ def fitted(task: Any, model: WorldModel) -> LinearReadout:
 
 def newest(task: Any, images: Shaped[Tensor, "n H W C"]) -> Shaped[Tensor, "n H W c"]:
     """Of stacked frames, the newest, which is the first."""
-    return images[..., : images.shape[-1] // task.config_frames]
+    return images[..., : images.shape[-1] // task.config.frames]
 
 
 @torch.no_grad()

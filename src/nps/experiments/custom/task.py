@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from nps.experiments.world_models.model import make_encoder
 from nps.experiments.world_models.task import WorldModelTask
 from nps.models.world_model import Actions, AnyActions, ContinuousActions, WorldModel
 from nps.worlds.custom import RecordedEpisodes, load_episodes
+from nps.worlds.custom.load import locate
 
 
 class CustomTask(WorldModelTask[Config, Segments]):
@@ -49,11 +49,6 @@ class CustomTask(WorldModelTask[Config, Segments]):
         return {**summary(predict_steps(model, self.rollouts)), **super().test(model)}
 
     @property
-    def config_frames(self) -> int:
-        """Frames of an observation."""
-        return int(getattr(self.config, "frames", 1))
-
-    @property
     def names(self) -> list[str] | None:
         """Names of the actions, if they are discrete."""
         known = self.actions
@@ -64,7 +59,7 @@ def require_episodes(config: Config) -> None:
     """Refuse a config without episodes, or whose file does not exist."""
     if not config.episodes:
         raise UserError("episodes: got none, expected --data with their file or folder")
-    if not Path(config.episodes).exists():
+    if not locate(config.episodes).exists():
         raise UserError(f"{config.episodes}: no such file or folder; give its new path with --data")
 
 
@@ -91,9 +86,9 @@ def _warn_if_short(task: CustomTask) -> None:
 def _require_alike(data: RecordedEpisodes, task: CustomTask) -> None:
     """Refuse images or actions of another size than those of training."""
     height, width, channels = task.image
-    size, expected = tuple(data.obs.shape[1:]), (channels, height, width)
+    size, expected = tuple(data.obs.shape[1:]), (height, width, channels // task.config.frames)
     if size != expected:
-        raise ValueError(f"obs: got (C, H, W) = {size}, expected {expected} as in training")
+        raise ValueError(f"obs: got (H, W, C) = {size}, expected {expected} as in training")
     known = task.actions
     if data.discrete != isinstance(known, Actions):
         kinds = ("continuous", "discrete")
