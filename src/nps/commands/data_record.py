@@ -12,6 +12,7 @@ import tyro
 
 from nps.commands.shared import about, positional, require
 from nps.errors import UserError
+from nps.flag_help import flags_of
 from nps.flags import parse
 
 
@@ -53,7 +54,7 @@ def record(args: Sequence[str]) -> None:
     from nps.worlds.custom.environment import make
     from nps.worlds.custom.user_code import find, modules_here
 
-    name, rest = positional(record, "record ENV", args)
+    name, rest = positional(record, "record ENV", args, lambda: flags_of(RecordArgs))
     options = parse(RecordArgs, rest, prog="nps data record", about=about(record))
     require(options.episodes >= 1, f"--episodes: got {options.episodes}, expected at least 1")
     require(options.steps >= 1, f"--steps: got {options.steps}, expected at least 1")

@@ -50,9 +50,9 @@ def rollout_figure(task: Any, model: WorldModel, steps: PredictedSteps) -> list[
         f"The model has no decoder, so the nearest of the {steps.observations.distinct} distinct "
         "held-out observations is drawn, with a red frame if it is not the true one "
         f"({(~right).sum()} of {len(right)}). Below it the action (a), and each rule (r) with the "
-        "slot it changed ← the slot it took as context. Below: a linear read-out of the predicted slots, "
-        f"fitted afterwards on training images; it explains {variance:.0f} % of the variance of "
-        "held-out images from their own slots."
+        "slot it changed ← the slot it took as context. Below: a linear read-out of the predicted "
+        f"slots, fitted afterwards on training images; it explains {variance:.0f} % of the "
+        "variance of held-out images from their own slots."
     )
     if task.config.frames > 1:
         caption += " Of stacked frames only the newest is drawn, so wrong may look right."
