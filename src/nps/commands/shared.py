@@ -112,11 +112,15 @@ def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
 
     For the others --data is a folder to search first, and no field changes.
     """
+    if path is not None and experiment.data_field is not None:
+        from nps.worlds.custom.load import locate
+
+        path = locate(path)
     require_exists(path)
     if experiment.data_field is None:
         use_data(path)
         return {}
-    return {} if path is None else {experiment.data_field: str(path.expanduser().absolute())}
+    return {} if path is None else {experiment.data_field: str(path.absolute())}
 
 
 def out_folder(path: str | None, *, default: Path) -> Path:
@@ -149,6 +153,8 @@ def require_start(experiment: Any, preset: Any, config: Any, seeds: range, prog:
 
 
 def require_exists(path: Path | None) -> None:
+    if str(path).startswith("minari:"):  # a name, which `own_data` turns into a path
+        return
     exists = path is None or path.expanduser().exists()
     require(exists, f"--data: no such folder or file: {path}")
 

@@ -20,6 +20,8 @@ SCHEMA = 1
 """Version of the run folder's layout. Readers refuse newer ones."""
 RENAMED = {"alone_until": "context_from", "image_asks": "image_selects"}
 """Fields of experiments' configs: old name -> new name. Saved runs and tables have the old ones."""
+ADDED = {"frames": 1}
+"""Fields of experiments' configs that came later: name -> the value that earlier runs had."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,10 @@ def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Readable list of the fields that differ."""
     keys = sorted(old.keys() | new.keys())
-    missing = "(absent)"
+    absent = {key: ADDED.get(key, "(absent)") for key in keys}
+    old, new = absent | old, absent | new
     return [
-        f"{key}: {_brief(old.get(key, missing))} -> {_brief(new.get(key, missing))}"
-        for key in keys
-        if old.get(key, missing) != new.get(key, missing)
+        f"{key}: {_brief(old[key])} -> {_brief(new[key])}" for key in keys if old[key] != new[key]
     ]
 
 

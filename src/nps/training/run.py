@@ -72,7 +72,7 @@ class Row(TypedDict):
 WRITTEN = (
     *("checkpoints", "figures", "tensorboard"),
     *("config.json", "metrics.jsonl", "provenance.json", "test.json", "test-*.json"),
-    "not-finite.json",
+    *("not-finite.json", "report.html"),
 )
 """What a run writes into its folder, and --fresh deletes."""
 

@@ -16,14 +16,14 @@ import torch
 from nps.errors import UserError
 from nps.experiments.custom.config import Config
 from nps.experiments.custom.cpu_time import advice
+from nps.experiments.custom.inspect import curves_figure, headline, inspect_own
 from nps.experiments.custom.presets import ADJUSTABLE, PRESETS, QUICK
-from nps.experiments.custom.report import write_report
+from nps.experiments.custom.report import LABELS, write_report
 from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
 from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
-from nps.experiments.world_models.headline import ranking_headline
-from nps.experiments.world_models.inspect import inspect_world_model
-from nps.experiments.world_models.report import MAIN, Tested
+from nps.experiments.results import Curve
+from nps.experiments.world_models.report import Tested
 from nps.inspect.report import Part, Report
 
 
@@ -36,8 +36,9 @@ class Custom(Experiment[Config, CustomTask]):
     slow_on_cpu = True
     adjustable = ADJUSTABLE
     data_field = "episodes"
-    main_metrics = MAIN
+    main_metrics = ("predicted_1", "predicted_5", "predicted_10", "predicted_all", "copied_all")
     tested = Tested
+    inspect_in_report = True
 
     def make_task(self, config: Config, device: torch.device) -> CustomTask:
         return CustomTask(config, device)
@@ -49,7 +50,7 @@ class Custom(Experiment[Config, CustomTask]):
         require_episodes(config)
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
-        return ranking_headline(metrics)
+        return headline(metrics, config)
 
     def shorten(self, preset: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Fewer epochs, and the fastest extractor if it takes images of this size."""
@@ -65,7 +66,10 @@ class Custom(Experiment[Config, CustomTask]):
         return advice(task, model, config)
 
     def inspect(self, task: CustomTask, model: Any, options: Any) -> Sequence[Part]:
-        return inspect_world_model(task, model, task.names)
+        return inspect_own(task, model)
+
+    def curves(self, preset: str, log: Curve) -> Sequence[Part]:
+        return curves_figure({LABELS.get(preset, preset): [log]})
 
     def with_test_set(self, task: CustomTask, name: str) -> CustomTask:
         return with_test_set(task, name)
