@@ -4,10 +4,12 @@ import asyncio
 import copy
 import pickle
 import threading
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch.func import vmap
+from torch.utils.checkpoint import checkpoint
 
 from nps import MLPRules, ParallelNPS, SequentialNPS
 
@@ -203,6 +205,38 @@ def test_an_export_has_the_rules_that_were_enabled(kind):
     torch.testing.assert_close(without(slots), off)
     torch.testing.assert_close(program(slots), layer(slots))
     assert not torch.allclose(off, layer(slots))
+
+
+def test_a_strict_export_inside_is_refused():
+    layer, slots = make(SequentialNPS), torch.randn(50, 4, 6)
+    with layer.rules.disabled(0), pytest.raises(RuntimeError, match=r"needs strict=False"):
+        torch.export.export(layer, (slots,), strict=True)
+    program = torch.export.export(layer, (slots,), strict=True).module()
+    torch.testing.assert_close(program(slots), layer(slots))
+
+
+@BOTH
+def test_a_checkpointed_call_is_told_how_to_recompute(kind):
+    layer = make(kind).train()
+    slots = torch.randn(20, 4, 6)
+    noise = torch.rand(layer.noise_shape(20, slots=4))
+
+    def without_rule(x):
+        with layer.rules.disabled(1):
+            return layer(x, noise=noise)
+
+    def recomputed(x):
+        contexts = nullcontext(), layer.rules.disabled(1)
+        with layer.rules.disabled(1):
+            call = {"use_reentrant": False, "context_fn": lambda: contexts}
+            return checkpoint(lambda x: layer(x, noise=noise), x, **call)
+
+    found = []
+    for call in (without_rule, recomputed):
+        layer.zero_grad()
+        call(slots.requires_grad_()).square().sum().backward()
+        found.append([p.grad for p in layer.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 @BOTH

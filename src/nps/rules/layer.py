@@ -31,7 +31,6 @@ import torch
 from torch import Tensor, nn
 
 from nps.rules import fast
-from nps.rules.actions import ConvRules, MLPRules
 from nps.rules.allowed import Allowed
 from nps.rules.bind import Bind
 from nps.rules.check import (
@@ -42,6 +41,7 @@ from nps.rules.check import (
     require_type,
 )
 from nps.rules.config import ContextGradient, Query, RuleConfig
+from nps.rules.kinds import make_rules, sizes_of
 from nps.rules.noise import Noise, Shares, StageNoise
 from nps.rules.projection import Factory, exact, reset_linear
 from nps.rules.ruleset import RuleSet
@@ -135,11 +135,11 @@ class RuleLayer(nn.Module, ABC):
         require_int("selection_dim", selection_dim, at_least=1)
         factory: Factory = {"device": device, "dtype": dtype}
         if rules is None:
-            rules = self._make_rules(slot_dim, factory)
+            rules = make_rules(self._config, slot_dim, factory)
         else:
             require_type("rules", rules, RuleSet, "a rule set such as ConvRules")
             rules.to(device=device, dtype=dtype)
-            self._config = replace(self._config, **_sizes_of(rules))
+            self._config = replace(self._config, **sizes_of(rules))
         if (len(rules), rules.slot_dim) != (num_rules, slot_dim):
             raise ValueError(
                 f"rules: got {len(rules)} rules of slot_dim {rules.slot_dim}, "
@@ -185,7 +185,7 @@ class RuleLayer(nn.Module, ABC):
         """
         settings = {name: x for name, x in config.keywords().items() if name not in cls.unused}
         layer = cls(slot_dim, selection_dim=selection_dim, rules=rules, **settings, **options)
-        layer._config = config if rules is None else replace(config, **_sizes_of(rules))
+        layer._config = config if rules is None else replace(config, **sizes_of(rules))
         return layer
 
     @property
@@ -199,16 +199,6 @@ class RuleLayer(nn.Module, ABC):
             if not isinstance(value := getattr(self, name), Tensor):
                 now[name] = value
         return replace(self._config, **now)
-
-    def _make_rules(self, slot_dim: int, factory: Factory) -> RuleSet:
-        """The rules that the settings describe."""
-        config = self._config
-        sizes = {"rule_dim": config.rule_dim, "hidden_dim": config.hidden_dim}
-        if config.kernel_size is not None:
-            sizes["kernel_size"] = config.kernel_size
-            return ConvRules(config.num_rules, slot_dim, **sizes, **factory)
-        sizes["hidden_layers"] = config.hidden_layers
-        return MLPRules(config.num_rules, slot_dim, **sizes, **factory)
 
     def _make_selection(
         self, key_dim: int, query: Query, context_query: Query, **factory: Unpack[Factory]
@@ -420,13 +410,3 @@ class RuleLayer(nn.Module, ABC):
             require_dtype("selection", features, self.rules.embedding.dtype)
             require_finite("selection", features)
         return exact(features)
-
-
-def _sizes_of(rules: RuleSet) -> dict[str, Any]:
-    """The settings that a given rule set decides."""
-    sizes: dict[str, Any] = {"rule_dim": rules.rule_dim}
-    if isinstance(rules, (MLPRules, ConvRules)):
-        sizes["hidden_dim"] = rules.hidden_dim
-        sizes["hidden_layers"] = rules.hidden_layers if isinstance(rules, MLPRules) else 1
-        sizes["kernel_size"] = rules.kernel_size if isinstance(rules, ConvRules) else None
-    return sizes

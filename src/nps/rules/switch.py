@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ _next = itertools.count()
 _disabled: ContextVar[tuple[int, ...]] = ContextVar("disabled", default=())
 """Numbers of the rules that are off here, once for every open `disabled`."""
 _lock = threading.Lock()
+_exporting = getattr(torch.compiler, "is_exporting", None)  # not in torch 2.6
 
 
 class Switches:
@@ -73,6 +74,8 @@ class Switches:
         if not self.used:
             return None
         if torch.compiler.is_dynamo_compiling():
+            if _exporting is not None and _exporting():  # the program would ask whoever runs it
+                raise RuntimeError("disabled: torch.export needs strict=False inside of it")
             mask: Tensor = torch.ops.nps.enabled(self.numbers, device)
             return mask
         disabled = _disabled.get()
@@ -87,22 +90,19 @@ def enabled(numbers: Sequence[int], device: torch.device) -> Bool[Tensor, "N"]:
     mask = torch.ones(len(numbers), dtype=torch.bool, device=device)
     for i, number in enumerate(numbers):
         if number in disabled:
-            mask[i] = False
+            mask[i].fill_(False)
     return mask
 
 
-# For compiled code, which cannot read a context variable. A replayed CUDA graph would keep the mask
-# that it was captured with.
-_tags = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
-_op = torch.library.custom_op(
-    "nps::enabled",
-    enabled,
-    mutates_args=(),
-    schema="(int[] numbers, Device device) -> Tensor",
-    tags=_tags,
-)
-
-
-@_op.register_fake
-def _(numbers: Sequence[int], device: torch.device) -> Tensor:
+def _fake(numbers: Sequence[int], device: torch.device) -> Tensor:
     return torch.empty(len(numbers), dtype=torch.bool, device=device)
+
+
+# For compiled code, which cannot read a context variable. Where torch captures compiled code in a
+# CUDA graph, it must leave this out: a graph would keep the mask that it was captured with.
+_tag = getattr(torch.Tag, "cudagraph_unsafe", None)  # not in torch 2.6
+_unsafe: dict[str, Any] = {} if _tag is None else {"tags": [_tag]}
+_schema = "(int[] numbers, Device device) -> Tensor"
+torch.library.custom_op(
+    "nps::enabled", enabled, mutates_args=(), schema=_schema, **_unsafe
+).register_fake(_fake)

@@ -51,7 +51,8 @@ class Table(NamedTuple):
         return "\n".join([self.caption, *lines, *filter(None, [self.hidden])])
 
     def _repr_html_(self) -> str:
-        caption = "<br>".join(map(escape, filter(None, [self.caption, self.hidden])))
+        lines = filter(None, [*self.caption.splitlines(), self.hidden])
+        caption = "<br>".join(map(escape, lines))
         head = "".join(f"<th>slot {m}</th>" for m in range(len(self.rule[0])))
         rows = [
             f"<tr><th>stage {k}</th>" + "".join(f"<td>{escape(x)}</td>" for x in cells) + "</tr>"

@@ -71,7 +71,7 @@ class Trace(NamedTuple):
         if not -count <= at < count:
             raise ValueError(f"at: got {at}, expected 0 to {count - 1}, an element of the batch")
         rule, context = (part.reshape(count, *part.shape[-2:])[at] for part in self[:2])
-        caption = f"{self._summary()}, batch element {at % count}: rule ← context"
+        caption = f"{self._summary()}\nbatch element {at % count}, rule ← context:"
         return Table.of(caption, rule.tolist(), context.tolist(), names, limit)
 
     def __repr__(self) -> str:
