@@ -16,16 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-    TypedDict,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor, nn
@@ -33,13 +24,7 @@ from torch import Tensor, nn
 from nps.rules import fast
 from nps.rules.allowed import Allowed
 from nps.rules.bind import Bind
-from nps.rules.check import (
-    require_dtype,
-    require_finite,
-    require_int,
-    require_slots,
-    require_type,
-)
+from nps.rules.check import require_dtype, require_finite, require_int, require_slots, require_type
 from nps.rules.config import ContextGradient, Query, RuleConfig
 from nps.rules.kinds import make_rules, sizes_of
 from nps.rules.noise import Noise, Shares, StageNoise
@@ -54,8 +39,15 @@ if TYPE_CHECKING:
 
 Selection = Tensor | Callable[[Tensor], Tensor]
 LIVE = frozenset(
-    {"stages", "temperature", "dropout", "context_dropout", "self_context"}
-    | {"context_gradient", "null_handicap"}
+    {
+        "stages",
+        "temperature",
+        "dropout",
+        "context_dropout",
+        "self_context",
+        "context_gradient",
+        "null_handicap",
+    }
 )
 """Settings that are attributes of a layer and may be changed after its construction."""
 
@@ -196,7 +188,8 @@ class RuleLayer(nn.Module, ABC):
         """
         now: dict[str, Any] = {"num_rules": len(self.rules)}
         for name in LIVE - self.unused:
-            if not isinstance(value := getattr(self, name), Tensor):
+            value = getattr(self, name, None)
+            if value is not None and not isinstance(value, Tensor):
                 now[name] = value
         return replace(self._config, **now)
 
