@@ -12,7 +12,7 @@ of the others bit for bit as they were.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from nps.rules import fast
 from nps.rules.check import require_int
+from nps.rules.projection import Factory
 from nps.rules.ruleset import RuleSet
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class MLPRules(RuleSet):
         hidden_dim: hidden units H of the action.
         hidden_layers: the paper has one. A rule that compares two slots (are they neighbours?)
             learns it much faster with two.
+        device, dtype: of the parameters, as for `nn.Linear`.
 
     Shapes: slots (T, D), choice (T, N) -> (T, D).
     """
@@ -72,6 +74,7 @@ class MLPRules(RuleSet):
         rule_dim: int = 64,
         hidden_dim: int = 128,
         hidden_layers: int = 1,
+        **factory: Unpack[Factory],
     ) -> None:
         require_int("hidden_dim", hidden_dim, at_least=1)
         require_int("hidden_layers", hidden_layers, at_least=1)
@@ -83,7 +86,7 @@ class MLPRules(RuleSet):
             action[f"weight_{k}"] = ((hidden_dim, hidden_dim), middle)
             action[f"bias_{k}"] = ((hidden_dim,), 0.0)
         action |= {"weight_out": ((hidden_dim, slot_dim), last), "bias_out": ((slot_dim,), 0.0)}
-        super().__init__(num_rules, slot_dim, rule_dim, action)
+        super().__init__(num_rules, slot_dim, rule_dim, action, **factory)
         self.hidden_dim = hidden_dim
         self.hidden_layers = hidden_layers
 
@@ -147,6 +150,7 @@ class ConvRules(RuleSet):
         rule_dim: size of the embeddings.
         hidden_dim: channels of the hidden layer.
         kernel_size: odd.
+        device, dtype: of the parameters, as for `nn.Linear`.
 
     Shapes: slots (T, C, H, W), choice (T, N) -> (T, C, H, W).
     """
@@ -166,6 +170,7 @@ class ConvRules(RuleSet):
         rule_dim: int = 64,
         hidden_dim: int = 128,
         kernel_size: int = 3,
+        **factory: Unpack[Factory],
     ) -> None:
         require_int("hidden_dim", hidden_dim, at_least=1)
         require_int("kernel_size", kernel_size, at_least=1)
@@ -180,7 +185,7 @@ class ConvRules(RuleSet):
             "weight_out": ((slot_dim, hidden_dim, *square), last),
             "bias_out": ((slot_dim,), 0.0),
         }
-        super().__init__(num_rules, slot_dim, rule_dim, action)
+        super().__init__(num_rules, slot_dim, rule_dim, action, **factory)
         self.hidden_dim = hidden_dim
         self.kernel_size = kernel_size
 

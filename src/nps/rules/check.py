@@ -67,6 +67,18 @@ def require_finite(name: str, tensor: Tensor) -> None:
         raise ValueError(f"{name}: got {value} at index {where}, expected finite numbers")
 
 
+def require_dtype(name: str, tensor: Tensor, weights: torch.dtype) -> None:
+    """Raise where `nn.Linear` would: for another type than the weights', unless autocast casts."""
+    if tensor.dtype == weights:
+        return
+    cast = torch.float64 not in (tensor.dtype, weights)
+    if not (cast and torch.is_autocast_enabled(tensor.device.type)):
+        raise RuntimeError(
+            f"{name}: got {tensor.dtype}, expected {weights} as the weights have "
+            "(convert one of them, or use torch.autocast)"
+        )
+
+
 def require_slots(slots: Tensor, slot_mask: Tensor | None, slot_dim: int, events: int) -> None:
     """Check slots (..., M, D), or (..., M, C, H, W) with three event dimensions, and their mask."""
     layout, size = ("(..., M, D)", "D") if events == 1 else ("(..., M, C, H, W)", "C")
