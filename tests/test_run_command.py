@@ -23,6 +23,7 @@ def untrained(tmp_path, monkeypatch):
     for experiment in EXPERIMENTS.values():
         monkeypatch.setattr(experiment, "report", report)
         monkeypatch.setattr(experiment, "prepare", lambda config: None)
+        monkeypatch.setattr(experiment, "inspect_in_report", False)
     return tmp_path
 
 

@@ -71,7 +71,7 @@ def test_train_eval_inspect_through_the_command_line(tmp_path, file, monkeypatch
     assert json.loads((tmp_path / "mine/metrics.jsonl").read_text())["step"] >= 2
     monkeypatch.chdir("/")
     steps, *rows = call("eval", str(tmp_path / "mine"))[0].splitlines()
-    assert steps.split() == ["steps", "1", "5"]
+    assert steps.split() == ["steps", "1", "5", "10"]
     tested = json.loads((tmp_path / "mine/test.json").read_text())
     (h1,) = (row.split() for row in rows if row.startswith("h1 "))
     assert [float(number) for number in h1[1:]] == pytest.approx(
@@ -383,8 +383,14 @@ def test_a_table_of_both_models(tmp_path, file, monkeypatch):
         call("train", name, f"--data={file}", f"--out={folder}", "--epochs=1", *FLAGS)
         call("eval", folder)
     table = call("table", "runs")[0]
-    assert "| NPS: nothing moves |" in table
-    assert "| GNN |" in table
+    assert table.startswith("| Model | Steps | Predicted | 95 % interval | Copy the input |")
+    assert "| NPS | 1 |" in table
+    assert "| GNN | all steps |" in table
+    call("table", "runs", "--report")
+    page = (tmp_path / "runs/report.html").read_text()
+    assert page.index("NPS: After 1") < page.index("<th>Predicted</th>")
+    assert page.index("<th>Predicted</th>") < page.index("<td>NPS: nothing moves</td>")
+    assert "No difference between NPS and GNN can be concluded" in page
     assert "how often the slot changes most" in " ".join(
         call("inspect", "runs/world-model-gnn/seed-0")[0].split()
     )

@@ -69,17 +69,22 @@ def inspect(args: Sequence[str]) -> None:
     find_device(options.device)
     task, model = load_task(name, options.device, options.which, given)
     task = with_test_set(name, task, options.on)
-    parts = experiment.inspect(task, model, options.more)
+    parts = list(experiment.inspect(task, model, options.more))
+    parts += experiment.curves(str(saved["preset"]), run.metrics())
     pictures = [part for part in parts if isinstance(part, Figure)]
     require(out is None or bool(pictures), "--out: there is no picture to write")
     title = f"{name}: {saved['preset']}, seed {saved['seed']}"
     Report(title, [part for part in parts if part not in pictures]).show(Console())
+    if out is None:
+        _write(run.folder / "report.html", Report(title, parts).to_html().encode())
     for picture in pictures:
         path = out or run.figures / f"{picture.name}.png"
         if out is not None and len(pictures) > 1:
             path = out.with_stem(f"{out.stem}-{picture.name}")
         _write(path, picture.png)
-        print(f"{picture.caption}: {path}")
+        print(f"{path}: {picture.caption}")
+    if out is None:
+        print(f"All of this on one page: {run.folder / 'report.html'}")
 
 
 def _inspect_args(more: type) -> type[Any]:
@@ -91,9 +96,9 @@ def _inspect_args(more: type) -> type[Any]:
     )
 
 
-def _write(path: Path, png: bytes) -> None:
+def _write(path: Path, content: bytes) -> None:
     from nps.files import os_errors_in_one_line, replace_file
 
     with os_errors_in_one_line(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, png)
+        replace_file(path, content)

@@ -104,13 +104,28 @@ def run(args: Sequence[str]) -> None:
     for folder in folders:
         evaluate(folder, options.device)
     report = experiment.report(out)
-    page = report.write(out)
     report.show(Console())
+    if experiment.inspect_in_report:
+        for preset in chosen:
+            report.add(*_inspected(experiment, preset, out / preset / "seed-0", options.device))
+    page = report.write(out)
     drawn = any(isinstance(part, Figure) for part in report.parts)
     print(f"\nReport{' with figures' if drawn else ''}: {page}")
     if options.quick:
         full = _full_command(experiment, options)
         print(f"This was the quick version. All presets, ten seeds: {full}")
+
+
+def _inspected(experiment: Any, preset: str, folder: Path, device: str) -> list[Any]:
+    """What `nps inspect` shows of a run, as a section of the report."""
+    from nps.experiments import load_task
+    from nps.inspect.report import Figure, Heading
+
+    parts: list[Any] = [Heading(f"{preset}, seed 0")]
+    for part in experiment.inspect(*load_task(folder, device), experiment.inspect_options()):
+        figure = isinstance(part, Figure)
+        parts.append(dataclasses.replace(part, name=f"{preset}-{part.name}") if figure else part)
+    return parts
 
 
 def _count(number: int, what: str) -> str:

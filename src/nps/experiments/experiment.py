@@ -72,6 +72,9 @@ class Experiment(ABC, Generic[C, T]):
     """Config field for the path of the user's own data, set by --data."""
     main_metrics: Sequence[str] = ()
     """Test metrics that `nps sweep` prints; all of them are in its table.md. Empty: all."""
+    inspect_in_report: bool = False
+    """If True, the report of `nps run` also has what `nps inspect` shows of the first seed of each
+    preset."""
     inspect_options: type = NoOptions
     """Dataclass of the flags that `nps inspect` takes, each with a default and a docstring."""
 
@@ -94,6 +97,10 @@ class Experiment(ABC, Generic[C, T]):
     def inspect(self, task: T, model: Any, options: Any) -> Sequence[Part]:
         """What `nps inspect` shows of a trained model. Writes no files."""
         raise UserError(f"runs of {self.name} cannot be inspected")
+
+    def curves(self, preset: str, log: list[dict[str, Any]]) -> Sequence[Part]:
+        """Figures of the metric log of a run, which `nps inspect` adds."""
+        return ()
 
     def with_test_set(self, task: T, name: str) -> T:
         """The task with another test set: the value of `--on` in `nps eval` and `nps inspect`."""

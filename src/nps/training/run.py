@@ -33,7 +33,7 @@ REQUIRED = {"schema", "experiment", "preset", "seed", "config"}
 WRITTEN = (
     *("checkpoints", "figures", "tensorboard"),
     *("config.json", "metrics.jsonl", "provenance.json", "test.json", "test-on-*.json"),
-    "not-finite.json",
+    *("not-finite.json", "report.html"),
 )
 """What a run writes into its folder, and --fresh deletes."""
 

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from nps.experiments.custom.config import Config
+from nps.experiments.custom.inspect import curves_figure, inspect_own
 from nps.experiments.custom.presets import PRESETS, QUICK
-from nps.experiments.custom.report import write_report
+from nps.experiments.custom.report import LABELS, write_report
 from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
 from nps.experiments.experiment import Experiment
-from nps.experiments.world_models.inspect import inspect_world_model
-from nps.experiments.world_models.report import MAIN
+from nps.experiments.results import Curve
 from nps.inspect.report import Part, Report
 
 
@@ -29,7 +29,8 @@ class Custom(Experiment[Config, CustomTask]):
     presets = PRESETS
     quick = QUICK
     data_field = "episodes"
-    main_metrics = MAIN
+    main_metrics = ("predicted_1", "predicted_5", "predicted_10", "predicted_all", "copied_all")
+    inspect_in_report = True
 
     def make_task(self, config: Config, device: torch.device) -> CustomTask:
         return CustomTask(config, device)
@@ -41,7 +42,10 @@ class Custom(Experiment[Config, CustomTask]):
         require_episodes(config)
 
     def inspect(self, task: CustomTask, model: Any, options: Any) -> Sequence[Part]:
-        return inspect_world_model(task, model, task.names)
+        return inspect_own(task, model)
+
+    def curves(self, preset: str, log: Curve) -> Sequence[Part]:
+        return curves_figure({LABELS.get(preset, preset): [log]})
 
     def with_test_set(self, task: CustomTask, name: str) -> CustomTask:
         return with_test_set(task, name)

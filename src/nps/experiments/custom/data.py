@@ -28,6 +28,10 @@ LEAST = 3
 """Least number of episodes: one each for training, validation and testing."""
 MOST = {"validation": 1_000, "test": 10_000}
 """Most segments that are rolled out; if there are more, they are subsampled evenly."""
+TEST_STEPS = "test steps"
+"""The set of roll-outs of unequal length that hold every step of the test episodes."""
+MOST_ROLLOUTS = 500
+"""Most of these: each prediction is compared with every distinct observation."""
 
 
 @dataclass(frozen=True)
@@ -79,20 +83,27 @@ Rows = dict[str, tuple["Int[Tensor, 'E']", "Int[Tensor, 'E']"]]
 
 
 def split(data: RecordedEpisodes, config: Config, device: torch.device) -> Mapping[str, Segments]:
-    """Whole episodes for training, and segments of others for validation and test."""
+    """Whole episodes for training, and segments of others for validation and test.
+
+    The test episodes are there twice: "test" has segments of equal length, `TEST_STEPS` every step.
+    """
     starts, sizes = _bounds(data)
     parts = held_out(len(sizes), config.held_out, config.data_seed)
     every = torch.arange(len(sizes))
     train = every[~torch.isin(every, torch.cat([*parts.values()]))]
     rows = {"train": (starts[train], sizes[train])} | _roll_outs(data, parts, config.test_steps)
+    rows[TEST_STEPS] = _every_step(data, parts["test"], config.test_steps)
     return _segments_of(data, rows, config.frames, device)
 
 
-def all_segments(data: RecordedEpisodes, config: Config, device: torch.device) -> Segments:
-    """Segments of all episodes, as a test set."""
-    every = {"test": torch.arange(len(_bounds(data)[0]))}
-    rows = _roll_outs(data, every, config.test_steps)
-    return _segments_of(data, rows, config.frames, device)["test"]
+def all_segments(
+    data: RecordedEpisodes, config: Config, device: torch.device
+) -> Mapping[str, Segments]:
+    """All episodes as test set: "test" and `TEST_STEPS`."""
+    every = torch.arange(len(_bounds(data)[0]))
+    rows = _roll_outs(data, {"test": every}, config.test_steps)
+    rows[TEST_STEPS] = _every_step(data, every, config.test_steps)
+    return _segments_of(data, rows, config.frames, device)
 
 
 def _segments_of(
@@ -142,6 +153,20 @@ def _roll_outs(data: RecordedEpisodes, parts: Mapping[str, Int[Tensor, "n"]], mo
             return {name: (at, torch.full_like(at, steps + 1)) for name, at in some.items()}
     names = " or ".join(name for name in parts if len(cut[name]) < 2)
     raise ValueError(f"got one transition for {names}, expected more: record longer episodes")
+
+
+def _every_step(
+    data: RecordedEpisodes, which: Int[Tensor, "n"], most: int
+) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """Consecutive roll-outs of `most` steps; the last of an episode has the steps that are left."""
+    starts, sizes = (bound[which] for bound in _bounds(data))
+    steps = sizes - 1
+    count = (steps + most - 1) // most
+    episode = torch.arange(len(which)).repeat_interleave(count)
+    offset = most * (torch.arange(len(episode)) - (count.cumsum(0) - count)[episode])
+    frames = (steps[episode] - offset).clamp(max=most) + 1
+    some = _some(torch.arange(len(episode)), MOST_ROLLOUTS)
+    return (starts[episode] + offset)[some], frames[some]
 
 
 def _segment_starts(

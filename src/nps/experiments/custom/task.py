@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from nps.errors import UserError, say
 from nps.experiments.custom.config import Config
-from nps.experiments.custom.data import Segments, all_segments, split
+from nps.experiments.custom.data import TEST_STEPS, Segments, all_segments, split
+from nps.experiments.custom.steps import predict_steps, summary
 from nps.experiments.world_models.model import make_encoder
 from nps.experiments.world_models.task import WorldModelTask
-from nps.models.world_model import Actions, AnyActions, ContinuousActions
+from nps.models.world_model import Actions, AnyActions, ContinuousActions, WorldModel
 from nps.worlds.custom import RecordedEpisodes, load_episodes
 from nps.worlds.custom.load import locate
 
@@ -17,14 +20,19 @@ from nps.worlds.custom.load import locate
 class CustomTask(WorldModelTask[Config, Segments]):
     """Data and loss for one config. Refuses data that do not fit, before a run starts."""
 
+    rollouts: Segments
+    """Every step of the test episodes, in roll-outs of unequal length."""
+
     def __init__(self, config: Config, device: torch.device) -> None:
         require_episodes(config)
         data = load_episodes(config.episodes, config.channels)
         try:
+            sets = dict(split(data, config, device))
+            self.rollouts = sets.pop(TEST_STEPS)
             super().__init__(
                 config,
                 device,
-                split(data, config, device),
+                sets,
                 make_actions(data, config),
                 draws_seed=config.data_seed,
             )
@@ -34,6 +42,11 @@ class CustomTask(WorldModelTask[Config, Segments]):
         except ValueError as error:
             raise UserError(f"{config.episodes}: {error}") from None
         _warn_if_short(self)
+
+    @torch.no_grad()
+    def test(self, model: WorldModel) -> dict[str, Any]:
+        """The share of predicted steps with its floors, and C-SWM's ranking."""
+        return {**summary(predict_steps(model, self.rollouts)), **super().test(model)}
 
     @property
     def names(self) -> list[str] | None:
@@ -55,7 +68,9 @@ def with_test_set(task: CustomTask, path: str) -> CustomTask:
     try:
         data = load_episodes(path, task.config.channels)
         _require_alike(data, task)
-        other = task.tested_on(all_segments(data, task.config, task.device))
+        sets = all_segments(data, task.config, task.device)
+        other = task.tested_on(sets["test"])
+        other.rollouts = sets[TEST_STEPS]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     _warn_if_short(other)
