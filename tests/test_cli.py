@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,6 +41,13 @@ def call(*args: str, code: int = 0) -> tuple[str, str]:
     return out.getvalue(), err.getvalue()
 
 
+def tested(run: Path) -> dict[str, Any]:
+    """The metrics of `nps eval`."""
+    call("eval", str(run))
+    metrics: dict[str, Any] = json.loads((run / "test.json").read_text())
+    return metrics
+
+
 def start(*args: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "nps", *args]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -64,8 +72,12 @@ def test_train_resume_eval_load(tmp_path):
     assert err == ""  # silent when not a terminal
     assert "complete, 20 steps" in call(*train)[1]
     out, _ = call("eval", run)
-    assert re.search(r"mse +0\.\d+", out)
+    assert re.search(r"Error \(MSE\) +│ +0\.\d+ │ +0\.\d+ │ +copying the input", out)
     assert "rule 3:" in out
+    assert "nmi" not in out
+    out, _ = call("eval", run, "--all")
+    assert re.search(r"mse +0\.\d+", out)
+    assert re.search(r"nmi +0\.\d+", out)
     tested = json.loads((tmp_path / "run/test.json").read_text())
     assert sum(map(sum, tested["table"])) == 50
     model = nps.load(run)
@@ -87,9 +99,8 @@ def test_seeds_become_runs_of_their_own(tmp_path):
     for seed in range(3):
         alone = tmp_path / f"alone-{seed}"
         call("train", "arithmetic", "--out", str(alone), "--epochs=2", f"--seed={seed}", *SMALL)
-        ours = call("eval", str(tmp_path / f"runs/seed-{seed}"))[0].splitlines()
-        theirs = call("eval", str(alone))[0].splitlines()
-        assert float(ours[0].split()[1]) == pytest.approx(float(theirs[0].split()[1]), rel=1e-4)
+        ours = tested(tmp_path / f"runs/seed-{seed}")
+        assert ours["mse"] == pytest.approx(tested(alone)["mse"], rel=1e-4)
         assert nps.load(tmp_path / f"runs/seed-{seed}").layer.rules.embedding.shape == (4, 12)
     config = json.loads((tmp_path / "runs/seed-2/config.json").read_text())
     assert config["seed"] == 2
@@ -202,7 +213,7 @@ def test_signal_saves_and_resume_equals_the_uninterrupted_run(tmp_path, signum, 
         (["data"], "expected WORLD first, e.g. nps data mnist"),
         (
             ["data", "atari", "--game", "pang"],
-            "one of ('all', 'pong', 'space_invaders', 'freeway', 'breakout', 'qbert')",
+            "expected one of all, pong, space_invaders, freeway, breakout, qbert",
         ),
         (["data", "mnits"], "unknown world 'mnits'; did you mean mnist?"),
         (["data", "mnist", "--data", "nowhere"], "--data: no such folder"),

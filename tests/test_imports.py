@@ -25,7 +25,8 @@ LAYERS = [
     {"networks"},
     {"kernels"},  # called by whoever has a plain twin; may know the rules whose twin it is
     {"rules", "worlds", "metrics"},
-    {"files", "flags", "capture", "allocator"},
+    {"flags"},
+    {"files", "flag_help", "capture", "allocator"},
     {"errors", "version"},
 ]
 LEVEL = {package: level for level, packages in enumerate(reversed(LAYERS)) for package in packages}

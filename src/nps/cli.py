@@ -6,6 +6,7 @@ with exit code 1. A run that is stopped saves first and exits with 143 (SIGTERM)
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -19,15 +20,15 @@ from nps.version import __version__
 USAGE = """\
 nps: Neural Production Systems, the paper's experiments and your own
 
-  nps run EXPERIMENT       train and test the models of an experiment, write report.html
-  nps train PRESET         train one model into a run folder; the same command again resumes
-  nps eval RUN             test a trained model
-  nps inspect RUN          see its rules: what each one does, and for which operation or action
-  nps sweep PRESET         train a grid of configs with several seeds each, make one table
+  nps run EXPERIMENT       train and test the models of an experiment, report
+  nps train PRESET         train one model; the same command again resumes
+  nps eval RUN             test a trained model: its numbers, and a verdict
+  nps inspect RUN          see its rules: what each one does, and for what
+  nps sweep PRESET         train a grid of configs, several seeds each
   nps table RESULTS        print the results table of a folder of runs
   nps presets              list all presets
   nps bench                time the layers against GNN and attention
-  nps data mnist | atari   find, download or make the files that an experiment needs
+  nps data mnist | atari   find, download or make the files of an experiment
 
   nps COMMAND --help       flags and examples
 
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `nps`."""
     args = list(sys.argv[1:] if argv is None else argv)
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names and numbers print in any encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _dispatch(args)
     except UserError as error:

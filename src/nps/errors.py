@@ -16,8 +16,9 @@ class RunFailed(RuntimeError):
 
 
 def say(text: str) -> None:
-    """Print a line to stderr; the output of a command goes to stdout."""
-    print(f"nps: {text}", file=sys.stderr)
+    """Print one line to stderr, even if a name in it has line breaks; stdout is for results."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    print(f"nps: {line}", file=sys.stderr)
 
 
 def extra(name: str) -> str:

@@ -246,8 +246,9 @@ def with_reports(task: MnistTask) -> MnistTask:
 
 def test_train_and_eval_on_the_command_line(trained):
     out, _ = call("eval", str(trained / "seed-0"))
-    assert "segregation" in out
-    assert "mse" in out
+    assert "Rule segregation" in out
+    assert "Error (MSE)" in out
+    assert "an all-black picture" in out
     run = Run(trained / "seed-0")
     assert [row["step"] for row in run.metrics()] == [2]
     assert isinstance(nps.load(run.folder), DigitTransformation)

@@ -26,7 +26,7 @@ def data(args: Sequence[str]) -> None:
       nps data atari --game pong
       nps data record CartPole-v1 --size 50 --out pole.npz
     """
-    name, rest = positional(data, "WORLD", args)
+    name, rest = positional(data, "WORLD", args, list, "`nps data WORLD --help` shows the flags.")
     if name not in WORLDS:
         raise UserError(f"unknown world {name!r}{nearest(name, WORLDS)}")
     WORLDS[name](rest)

@@ -21,7 +21,10 @@ from nps.commands.shared import (
     positional,
     require,
 )
+from nps.flag_help import flags_of
 from nps.flags import parse
+
+MORE = "`nps inspect RUN --help` also shows the flags that only runs of its experiment have."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,7 @@ def inspect(args: Sequence[str]) -> None:
     from nps.inspect.report import Figure, Report
     from nps.training.run import find_checkpoint
 
-    name, rest = positional(inspect, "RUN", args)
+    name, rest = positional(inspect, "RUN", args, lambda: flags_of(InspectArgs), note=MORE)
     run = find_checkpoint(name)[0]
     saved = run.read()
     experiment = find_experiment(saved["experiment"])

@@ -26,7 +26,10 @@ from nps.commands.shared import (
     require,
 )
 from nps.errors import UserError, nearest, say
+from nps.flag_help import flags_of
 from nps.flags import parse
+
+MORE = "`nps run EXPERIMENT --help` also shows the flags that only one experiment has."
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def run(args: Sequence[str]) -> None:
     from nps.inspect.report import Figure
     from nps.jobs.processes import default_workers, run_jobs
 
-    name, rest = positional(run, "EXPERIMENT", args)
+    name, rest = positional(run, "EXPERIMENT", args, lambda: flags_of(RunArgs), note=MORE)
     experiment = find_experiment(name)
     cls = _run_args(experiment)
     options = parse(cls, rest, prog=f"nps run {name}", about=about(run, experiment.about))

@@ -6,13 +6,14 @@ import dataclasses
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from nps.errors import UserError
+from nps.flag_help import Flag, help_text
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["float32", "tf32", "bf16"]
@@ -41,17 +42,29 @@ def quiet(text: str) -> None:
 
 
 def positional(
-    command: Callable[..., None], what: str, args: Sequence[str]
+    command: Callable[..., None],
+    what: str,
+    args: Sequence[str],
+    flags: Callable[[], Iterable[Flag]],
+    note: str = "",
 ) -> tuple[str, Sequence[str]]:
-    """Split off the leading argument of a command; `--help` alone prints the general help."""
+    """Split off the leading argument of a command; `--help` alone prints the general help.
+
+    Args:
+        command: its docstring is the help, and has examples.
+        what: the leading argument.
+        args: all arguments.
+        flags: the flags that do not depend on the leading argument.
+        note: where the others are shown, if there are more.
+    """
     lines = map(str.strip, _doc(command).splitlines())
     example = next(line for line in lines if line.startswith("nps "))
     name = " ".join(example.split()[:2])
     if args and not args[0].startswith("-"):
         return args[0], args[1:]
     if args and args[0] in ("-h", "--help"):
-        print(f"{name} {what} [flags]\n\n{about(command)}\n")
-        print(f"All flags: {name} {what} --help")
+        text = "\n\n".join(filter(None, (about(command), note)))
+        print(help_text(f"{name} {what}", text, list(flags())))
         sys.exit(0)
     raise UserError(f"{name}: expected {what} first, e.g. {example}")
 

@@ -23,7 +23,10 @@ from nps.commands.shared import (
     require,
 )
 from nps.errors import RunFailed, say
+from nps.flag_help import flags_of
 from nps.flags import parse
+
+MORE = "`nps sweep PRESET --help` also shows the fields of the config, which --grid can vary."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ def sweep(args: Sequence[str]) -> None:
     from nps.jobs.grid import parse_grid
     from nps.jobs.sweep import Execution, Sweep, run_sweep
 
-    name, rest = positional(sweep, "PRESET", args)
+    name, rest = positional(sweep, "PRESET", args, lambda: flags_of(SweepArgs), note=MORE)
     experiment, preset = find_preset(name)
     config: Any = Annotated[experiment.config, tyro.conf.arg(name="")]
     fields = [("config", config, dataclasses.field(default=preset.config))]

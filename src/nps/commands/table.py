@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nps.commands.shared import about, positional, require
+from nps.flag_help import flags_of, screen_width
 from nps.flags import parse
+
+MORE = "`nps table --add --help` shows the flags for adding runs."
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def table(args: Sequence[str]) -> None:
     if any(arg.partition("=")[0] == "--add" for arg in args):
         _add(parse(AddArgs, args, prog="nps table", about=about(table)))
         return
-    name, rest = positional(table, "RESULTS", args)
+    name, rest = positional(table, "RESULTS", args, lambda: flags_of(TableArgs), note=MORE)
     options = parse(TableArgs, rest, prog="nps table RESULTS", about=about(table))
     if options.list:
         _list(Path(name))
@@ -146,7 +150,11 @@ def presets(args: Sequence[str]) -> None:
         print("nps presets: list the presets of every experiment")
         return
     require(not args, f"nps presets: got {' '.join(args)!r}, expected no arguments")
+    width, indent = screen_width(), " " * 30
     for experiment in EXPERIMENTS.values():
-        print(f"{experiment.name}: {experiment.about}")
+        print(textwrap.fill(f"{experiment.name}: {experiment.about}", width))
         for name, preset in experiment.presets.items():
-            print(f"  {name:28} {preset.about}")
+            about = textwrap.fill(
+                preset.about, width, initial_indent=indent, subsequent_indent=indent
+            )
+            print(f"  {name:28}{about[len(indent) :]}")

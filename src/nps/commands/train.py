@@ -23,6 +23,7 @@ from nps.commands.shared import (
     require,
 )
 from nps.errors import UserError, say
+from nps.flag_help import COMMAND, EXPERIMENT, Flag, flags_of
 from nps.flags import parse
 
 
@@ -39,7 +40,7 @@ def train(args: Sequence[str]) -> None:
       nps train blocks-fixed-nps --out runs/blocks --hidden-dim 64 --epochs 20
       nps train atari-nps --game pong --out runs/pong --device cuda
       nps train world-model --data my.h5 --out runs/mine
-      nps train mnist-fifth --start-from runs/mnist/mnist --out runs/fifth --seeds 10
+      nps train mnist-fifth --start-from runs/mnist/mnist --out runs/fifth
       torchrun --nproc-per-node 2 -m nps train arithmetic --out runs/a
     """
     import torch
@@ -47,7 +48,7 @@ def train(args: Sequence[str]) -> None:
     from nps.experiments import find_preset
     from nps.training import distributed
 
-    name, rest = positional(train, "PRESET", args)
+    name, rest = positional(train, "PRESET", args, _shared_flags, SHARED)
     experiment, preset = find_preset(name)
     options = parse(
         _train_args(experiment.config, preset.config),
@@ -70,6 +71,28 @@ def train(args: Sequence[str]) -> None:
         torch.set_num_threads(experiment.threads)
     with distributed.processes(find_device(options.device)) as device:
         _train(experiment, name, options, device)
+
+
+SHARED = (
+    "Every preset has the flags below, with defaults of its own. `nps train PRESET --help` shows "
+    "these, and the flags of its experiment; `nps presets` lists the presets."
+)
+
+
+def _shared_flags() -> list[Flag]:
+    """The flags of all presets, without the defaults that are a preset's."""
+    from nps.experiments import EXPERIMENTS
+
+    names = [{flag.name for flag in flags_of(each.config)} for each in EXPERIMENTS.values()]
+    everywhere = set.intersection(*names)
+    config = next(iter(EXPERIMENTS.values())).config
+    flags = []
+    for flag in flags_of(_train_args(config, config())):
+        if flag.section == COMMAND:
+            flags.append(flag)
+        elif flag.section != EXPERIMENT and flag.name in everywhere:
+            flags.append(dataclasses.replace(flag, default=None))
+    return flags
 
 
 def _train_args(kind: type[Any], preset: Any) -> type[Any]:

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from nps.errors import UserError
+from nps.experiments.headline import Headline, Metrics
 from nps.inspect.report import Part, Report
 from nps.training.config import TrainConfig
 from nps.training.task import Task
@@ -89,6 +90,17 @@ class Experiment(ABC, Generic[C, T]):
     def verdict(self, folder: Path) -> Verdict | None:
         """Whether the paper's claim holds in the published runs of the table in `folder`; None if
         the paper claims nothing."""
+        return None
+
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline | None:
+        """The few test metrics of a run that matter, with a verdict, for `nps eval`.
+
+        None shows all metrics.
+
+        Args:
+            metrics: what `Task.test` returned.
+            config: the fields of the run's config.
+        """
         return None
 
     def prepare(self, config: C) -> None:

@@ -20,6 +20,8 @@ class RuleSettings(TrainConfig):
     """Settings of training and of a rule layer. An experiment inherits these, and adds the fields
     of `RuleConfig` that it varies: `rule_config` finds them by their names."""
 
+    flags_title: ClassVar[str] = "Rules"
+
     rules: int = 1
     """Number of rules N."""
     rule_dim: int = RuleConfig.rule_dim

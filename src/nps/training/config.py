@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from nps.errors import UserError, nearest
 from nps.rules.check import require_int, require_number
@@ -26,6 +26,8 @@ ADDED = {"frames": 1}
 @dataclass(frozen=True)
 class TrainConfig:
     """Settings of the training loop. Experiments inherit these and add their own."""
+
+    flags_title: ClassVar[str] = "Training"
 
     epochs: int = 100
     """Passes over the training set."""

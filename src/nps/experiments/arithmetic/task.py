@@ -97,7 +97,10 @@ class ArithmeticTask(Task):
         return {"usage": usage_picture(self.evaluate(model, "validation")["table"])}
 
     def test(self, model: CoordinateArithmetic) -> dict[str, Any]:
-        return {**super().test(model), "rules": self.read_rules(model)}
+        data = self.sets["test"]
+        copied = (data.before - data.after).square().mean().item()
+        floors = {"copy": copied}
+        return {**super().test(model), "floors": floors, "rules": self.read_rules(model)}
 
     @torch.no_grad()
     def read_rules(self, model: CoordinateArithmetic) -> list[dict[str, Any]]:

@@ -6,18 +6,19 @@ or continuous actions, episodes of any length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nps.experiments.custom.config import Config
-from nps.experiments.custom.inspect import curves_figure, inspect_own
+from nps.experiments.custom.inspect import curves_figure, headline, inspect_own
 from nps.experiments.custom.presets import PRESETS, QUICK
 from nps.experiments.custom.report import LABELS, write_report
 from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
 from nps.experiments.experiment import Experiment
+from nps.experiments.headline import Headline, Metrics
 from nps.experiments.results import Curve
 from nps.inspect.report import Part, Report
 
@@ -40,6 +41,9 @@ class Custom(Experiment[Config, CustomTask]):
 
     def prepare(self, config: Config) -> None:
         require_episodes(config)
+
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+        return headline(metrics, config)
 
     def inspect(self, task: CustomTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_own(task, model)

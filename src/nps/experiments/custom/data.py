@@ -30,8 +30,9 @@ MOST = {"validation": 1_000, "test": 10_000}
 """Most segments that are rolled out; if there are more, they are subsampled evenly."""
 TEST_STEPS = "test steps"
 """The set of roll-outs of unequal length that hold every step of the test episodes."""
-MOST_ROLLOUTS = 500
-"""Most of these: each prediction is compared with every distinct observation."""
+MOST_STEPS, LEAST_ROLLOUTS = 5_000, 30
+"""Most steps of these, but not fewer roll-outs: each prediction is compared with every distinct
+observation."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def _every_step(
     episode = torch.arange(len(which)).repeat_interleave(count)
     offset = most * (torch.arange(len(episode)) - (count.cumsum(0) - count)[episode])
     frames = (steps[episode] - offset).clamp(max=most) + 1
-    some = _some(torch.arange(len(episode)), MOST_ROLLOUTS)
+    some = _some(torch.arange(len(episode)), max(LEAST_ROLLOUTS, MOST_STEPS // most))
     return (starts[episode] + offset)[some], frames[some]
 
 

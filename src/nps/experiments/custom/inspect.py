@@ -13,6 +13,7 @@ from nps.experiments.custom.shares import CAPTION, COLUMNS, OVER_SEEDS, Share, s
 from nps.experiments.custom.steps import predict_steps, summary
 from nps.experiments.custom.task import CustomTask
 from nps.experiments.custom.verdict import verdict
+from nps.experiments.headline import Headline, Metrics
 from nps.experiments.results import Curve
 from nps.experiments.world_models.inspect import action_tables, ranking_table
 from nps.inspect import figures
@@ -33,6 +34,11 @@ def inspect_own(task: CustomTask, model: WorldModel) -> list[Part]:
         Heading("C-SWM's ranking"),
         ranking_table(task.ranking(model), task.horizons),
     ]
+
+
+def headline(metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+    """The verdict and its numbers of one tested run, for `nps eval`."""
+    return Headline(verdict([metrics], config), shares_table({"": shares([metrics])}, metrics))
 
 
 def shares_table(rows: Mapping[str, Sequence[Share]], test: Mapping[str, Any]) -> Table:

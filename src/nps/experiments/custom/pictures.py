@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nps.experiments.custom.readout import LinearReadout, fit_readout
-from nps.experiments.custom.steps import PredictedSteps, encode, padded_actions
+from nps.experiments.custom.steps import Observations, PredictedSteps, encode, padded_actions
 from nps.experiments.world_models.pictures import image_pool
 from nps.inspect import figures
 from nps.inspect.grids import to_bytes
@@ -37,43 +38,45 @@ def rollout_figure(task: Any, model: WorldModel, steps: PredictedSteps) -> list[
     """True and predicted images of the first of the longest roll-outs; empty without matplotlib."""
     if not figures.available():
         return []
-    data, seen = task.rollouts, steps.observations
-    which = data.lengths.sort(descending=True, stable=True).indices[:SHOWN].sort().values
+    lengths = task.rollouts.lengths
+    which = lengths.sort(descending=True, stable=True).indices[:SHOWN].sort().values
     readout = fitted(task, model)
-    images = newest(task, data.images(*seen.first))
-    known = to_bytes(rgb(images))
-    trained = readout.explained(steps.slots, _levels(images).flatten(1))
-    drawn = []
-    for e in which.tolist():
-        length = min(int(data.lengths[e]) - 1, SHOWN_STEPS)
-        number, nearest = seen.number[e, : length + 1].cpu(), steps.nearest[e, :length].cpu()
-        slots = torch.cat([steps.slots[number[:1]], steps.rolled[e, :length]])
-        decoded = readout(slots).unflatten(-1, images.shape[1:])
-        drawn.append(
-            Strip(
-                f"roll-out {e}",
-                known[number],
-                known[nearest],
-                to_bytes(rgb(decoded)),
-                (nearest == number[1:]).numpy(),
-                notes(model, steps.slots[number[0]], padded_actions(data)[e, :length]),
-            )
-        )
-    wrong = sum(int((~strip.right).sum()) for strip in drawn)
+    drawn = [strip_of(task, model, steps, readout, e) for e in which.tolist()]
+    right = np.concatenate([strip.right for strip in drawn])
+    variance = 100 * max(0.0, explained(task, steps, readout))
     caption = (
-        f"The first of the longest held-out roll-outs, {len(drawn)} of {len(data.lengths)}. "
+        f"The first of the longest held-out roll-outs, {len(drawn)} of {len(lengths)}. "
         "Above: the true images; only the first is given to the model. Middle: the predictions. "
-        "The model has no decoder, so the nearest of the "
-        f"{seen.distinct} distinct held-out observations is drawn, with a red frame if it is not "
-        f"the true one ({wrong} of {sum(len(strip.right) for strip in drawn)}). Below it the "
-        "action (a) and each rule (r) with the slot it changed ← the slot it took as context. "
-        "Below: a linear read-out of the predicted slots, fitted afterwards on training images; it "
-        f"explains {100 * max(0.0, trained):.0f} % of the variance of held-out images from their "
-        "own slots."
+        f"The model has no decoder, so the nearest of the {steps.observations.distinct} distinct "
+        "held-out observations is drawn, with a red frame if it is not the true one "
+        f"({(~right).sum()} of {len(right)}). Below it the action (a), and each rule (r) with the "
+        "slot it changed ← the slot it took as context. Below: a linear read-out of the predicted "
+        f"slots, fitted afterwards on training images; it explains {variance:.0f} % of the "
+        "variance of held-out images from their own slots."
     )
     if task.config.frames > 1:
         caption += " Of stacked frames only the newest is drawn, so wrong may look right."
     return [Figure("rollouts", strips(drawn), caption)]
+
+
+def strip_of(
+    task: Any, model: WorldModel, steps: PredictedSteps, readout: LinearReadout, e: int
+) -> Strip:
+    """The images and notes of one roll-out."""
+    data, seen = task.rollouts, steps.observations
+    length = min(int(data.lengths[e]) - 1, SHOWN_STEPS)
+    number, nearest = seen.number[e, : length + 1], steps.nearest[e, :length]
+    true, predicted = (observed(task, seen, some) for some in (number, nearest))
+    slots = torch.cat([steps.slots[number[:1]], steps.rolled[e, :length]])
+    decoded = readout(slots).unflatten(-1, true.shape[1:])
+    return Strip(
+        f"roll-out {e}",
+        true=to_bytes(rgb(true)),
+        predicted=to_bytes(rgb(predicted)),
+        decoded=to_bytes(rgb(decoded)),
+        right=(nearest == number[1:]).cpu().numpy(),
+        notes=notes(model, slots[0], padded_actions(data)[e, :length]),
+    )
 
 
 def slots_figure(task: Any, model: WorldModel, steps: PredictedSteps) -> list[Figure]:
@@ -81,10 +84,9 @@ def slots_figure(task: Any, model: WorldModel, steps: PredictedSteps) -> list[Fi
     encoder: Any = model.encoder
     if not figures.available() or not hasattr(encoder, "maps"):
         return []
-    first = steps.observations.first
-    count = len(first.time)
-    some = torch.arange(min(SHOWN, count)) * count // min(SHOWN, count)
-    images = task.rollouts.images(first.episode[some], first.time[some])
+    seen = steps.observations
+    some = spaced(seen.distinct, SHOWN)
+    images = task.rollouts.images(*(x[some] for x in seen.first))
     with torch.no_grad():
         maps: Tensor = encoder.maps(images)
     caption = (
@@ -103,6 +105,24 @@ def fitted(task: Any, model: WorldModel) -> LinearReadout:
     """The linear read-out, fitted on training images."""
     images = image_pool(task.sets["train"], FITTED_ON)
     return fit_readout(encode(model, images), _levels(newest(task, images)).flatten(1))
+
+
+def explained(task: Any, steps: PredictedSteps, readout: LinearReadout) -> float:
+    """Share of the variance of held-out images that the read-out of their own slots explains."""
+    some = spaced(steps.observations.distinct, FITTED_ON)
+    images = observed(task, steps.observations, some)
+    return readout.explained(steps.slots[some], _levels(images).flatten(1))
+
+
+def observed(task: Any, seen: Observations, number: Int[Tensor, "n"]) -> Shaped[Tensor, "n H W c"]:
+    """Some of the distinct observations as images."""
+    return newest(task, task.rollouts.images(*(x[number] for x in seen.first)))
+
+
+def spaced(count: int, most: int) -> Int[Tensor, "n"]:
+    """At most `most` of the numbers below `count`, evenly spaced."""
+    some = min(most, count)
+    return torch.arange(some) * count // some
 
 
 def newest(task: Any, images: Shaped[Tensor, "n H W C"]) -> Shaped[Tensor, "n H W c"]:

@@ -160,6 +160,7 @@ class MnistTask(Task):
     def test(self, model: DigitTransformation) -> dict[str, Any]:
         metrics = super().test(model)
         digits = self.digits["test"]
+        metrics["pairs"] = self.truth["test"].numel()
         metrics["floors"] = self.floors("test")
         metrics["pictures"] = pictures(model, digits, self.matrices, len(self.operations))
         if not self.config.flip:

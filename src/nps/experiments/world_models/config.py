@@ -26,6 +26,8 @@ Perception = Literal[Extractor, "slot-attention"]
 class WorldModelConfig(RuleSettings, ABC):
     """Encoder, transition and loss. Defaults are the paper's for blocks, and Ke et al.'s."""
 
+    flags_title: ClassVar[str] = "World model"
+
     epochs: int = 100
     """Passes over the training set."""
     batch_size: int = 512
