@@ -269,3 +269,7 @@ def test_record_a_game_by_its_plain_name(tmp_path):
     out = tmp_path / "pong.npz"
     printed = run("ALE/Pong-v5", f"--out={out}", "--episodes=1", "--steps=2")[0]
     assert "2 transitions, images 210 x 160 x 3" in printed
+    out = tmp_path / "grey.npz"
+    flags = ["--wrapper=gymnasium.wrappers:GrayscaleObservation", "--size=105x80"]
+    printed = run("ALE/Pong-v5", f"--out={out}", "--episodes=1", "--steps=2", *flags)[0]
+    assert "images 105 x 80 x 1" in printed

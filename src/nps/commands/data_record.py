@@ -46,7 +46,7 @@ def record(args: Sequence[str]) -> None:
       nps data record CartPole-v1 --size 50 --out pole.npz
       nps data record minigrid:MiniGrid-DoorKey-5x5-v0 --size 50 --out door.npz
       nps data record CartPole-v1 --policy my_file:balance --out pole.h5
-      nps data record CarRacing-v3 --wrapper gymnasium.wrappers:GrayscaleObservation --out car.npz
+      nps data record ALE/Pong-v5 --wrapper gymnasium.wrappers:GrayscaleObservation --out pong.npz
     """
     from nps.training.progress import ProgressLine
     from nps.worlds.custom import load_episodes
@@ -55,7 +55,7 @@ def record(args: Sequence[str]) -> None:
     from nps.worlds.custom.user_code import find, modules_here
 
     name, rest = positional(record, "record ENV", args, lambda: flags_of(RecordArgs))
-    options = parse(RecordArgs, rest, prog="nps data record", about=about(record))
+    options = parse(RecordArgs, rest, prog="nps data record ENV", about=about(record))
     require(options.episodes >= 1, f"--episodes: got {options.episodes}, expected at least 1")
     require(options.steps >= 1, f"--steps: got {options.steps}, expected at least 1")
     size, out = _size(options.size), options.out.expanduser()

@@ -1,6 +1,6 @@
 """Your own world: a world model of recorded episodes, `nps train world-model --data my.h5`.
 
-The model of section 4.3 on whatever `nps.worlds.custom` reads: square images of one size, discrete
+The model of section 4.3 on whatever `nps.worlds.custom` reads: images of one size, discrete
 or continuous actions, episodes of any length.
 """
 

@@ -12,7 +12,7 @@ from numpy import ndarray
 from torch.nn import functional as F
 
 from nps.errors import UserError, extra
-from nps.worlds.custom.spaces import is_image
+from nps.worlds.custom.spaces import is_image, with_channels
 from nps.worlds.custom.user_code import errors_in_one_line, find
 
 Size = tuple[int, int]
@@ -65,6 +65,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> Any:
 def image_of(env: Any, observation: Any, size: Size | None = None) -> ndarray:
     """The observation if it is an image, else what the environment draws, (H, W, C) in bytes."""
     image = observation if is_image(env.observation_space) else env.render()
+    image = with_channels(image, 3) if isinstance(image, ndarray) else image
     if not isinstance(image, ndarray) or image.ndim != 3 or image.dtype != np.uint8:
         raise UserError(
             "the environment neither observes nor draws images of bytes; --wrapper can change that"

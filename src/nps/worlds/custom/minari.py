@@ -17,7 +17,7 @@ import numpy as np
 from nps.errors import UserError
 from nps.worlds.custom.arrays import Arrays, joined, optional, reading
 from nps.worlds.custom.files import HDF5, stored_elsewhere, suffix
-from nps.worlds.custom.spaces import action_rows, is_image, require_actions
+from nps.worlds.custom.spaces import action_rows, is_image, require_actions, with_channels
 
 PREFIX = "minari:"
 
@@ -55,7 +55,10 @@ def read(folder: Path) -> Arrays:
         except ValueError as error:
             raise UserError(f"{folder}: {error}") from None
         episodes = [
-            (np.asarray(pick(each.observations)), action_rows(data.action_space, each.actions))
+            (
+                with_channels(np.asarray(pick(each.observations)), 4),
+                action_rows(data.action_space, each.actions),
+            )
             for each in data.iterate_episodes()
             if len(each.actions)
         ]
@@ -75,7 +78,7 @@ def _image_of(folder: Path, space: Any) -> Callable[[Any], Any]:
         return lambda observations: observations[images[0]]
     found = f"{len(images) or 'no'} images in {' '.join(str(space).split())}"
     raise UserError(
-        f"{folder}: observations: got {found}, expected one (a Box of uint8, H x W x C); "
+        f"{folder}: observations: got {found}, expected one (a Box of uint8, H x W x C or H x W); "
         "collect rendered images with gymnasium's AddRenderObservation, or use `nps data record`"
     )
 

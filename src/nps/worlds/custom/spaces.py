@@ -9,8 +9,13 @@ from numpy import ndarray
 
 
 def is_image(space: Any) -> bool:
-    """True for a box of bytes, (H, W, C) or (C, H, W)."""
-    return len(getattr(space, "shape", None) or ()) == 3 and space.dtype == np.uint8
+    """True for a box of bytes: (H, W, C), (C, H, W), or (H, W) for levels of grey."""
+    return len(getattr(space, "shape", None) or ()) in (2, 3) and space.dtype == np.uint8
+
+
+def with_channels(images: ndarray, dims: int) -> ndarray:
+    """Images with a dimension for their channels: `dims` dimensions in all."""
+    return images[..., None] if images.ndim == dims - 1 else images
 
 
 def require_actions(space: Any) -> None:
