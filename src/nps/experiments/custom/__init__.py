@@ -7,14 +7,17 @@ or continuous actions, episodes of any length.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from nps.errors import UserError
 from nps.experiments.custom.config import Config
+from nps.experiments.custom.cpu_time import advice
 from nps.experiments.custom.inspect import curves_figure, headline, inspect_own
-from nps.experiments.custom.presets import PRESETS, QUICK
+from nps.experiments.custom.presets import ADJUSTABLE, PRESETS, QUICK
 from nps.experiments.custom.report import LABELS, write_report
 from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
 from nps.experiments.experiment import Experiment
@@ -29,6 +32,8 @@ class Custom(Experiment[Config, CustomTask]):
     config = Config
     presets = PRESETS
     quick = QUICK
+    slow_on_cpu = True
+    adjustable = ADJUSTABLE
     data_field = "episodes"
     main_metrics = ("predicted_1", "predicted_5", "predicted_10", "predicted_all", "copied_all")
     inspect_in_report = True
@@ -44,6 +49,19 @@ class Custom(Experiment[Config, CustomTask]):
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
         return headline(metrics, config)
+
+    def shorten(self, preset: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Fewer epochs, and the fastest extractor if it takes images of this size."""
+        changes = dict(QUICK[preset])
+        try:
+            config = replace(PRESETS[preset].config, **{**changes, **given})
+            self.make_task(cast(Config, config), torch.device("cpu"))
+        except UserError:  # the images do not fit, or nothing does: then training says so
+            del changes["extractor"]
+        return changes
+
+    def advice(self, task: CustomTask, model: Any, config: Config) -> str | None:
+        return advice(task, model, config)
 
     def inspect(self, task: CustomTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_own(task, model)
