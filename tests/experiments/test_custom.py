@@ -70,8 +70,11 @@ def test_train_eval_inspect_through_the_command_line(tmp_path, file, monkeypatch
     assert saved["config"]["episodes"] == str(file)
     assert json.loads((tmp_path / "mine/metrics.jsonl").read_text())["step"] >= 2
     monkeypatch.chdir("/")
-    steps, *rows = call("eval", str(tmp_path / "mine"))[0].splitlines()
-    assert steps.split() == ["steps", "1", "5"]
+    few = call("eval", str(tmp_path / "mine"))[0]
+    assert "nothing moves" in few
+    assert "h1 " not in few
+    rows = [line.strip() for line in call("eval", str(tmp_path / "mine"), "--all")[0].splitlines()]
+    assert ["steps", "1", "5"] in [row.split() for row in rows]
     tested = json.loads((tmp_path / "mine/test.json").read_text())
     (h1,) = (row.split() for row in rows if row.startswith("h1 "))
     assert [float(number) for number in h1[1:]] == pytest.approx(
@@ -135,7 +138,7 @@ def test_a_file_that_has_moved_is_asked_for(tmp_path, file):
         assert err == (
             f"nps: error: {file}: no such file or folder; give its new path with --data\n"
         )
-    assert "h1 " in call("eval", folder, f"--data={moved}")[0]
+    assert "h1 " in call("eval", folder, f"--data={moved}", "--all")[0]
     assert json.loads((tmp_path / "mine/test.json").read_text())["episodes"] == str(moved)
     _, err = call("eval", folder, f"--data={tmp_path / 'nowhere.npz'}", code=2)
     assert "--data: no such folder or file" in err
@@ -153,7 +156,7 @@ def test_other_episodes_are_tested_all_and_beside_its_own(tmp_path, file):
     # Two episodes, and none of the highest action: not enough to train on, but to test on.
     other = arrays_of((25, 32))
     np.savez(tmp_path / "other.npz", **{**other, "action": other["action"].clip(max=1)})
-    assert "h1 " in call("eval", str(folder), f"--on={tmp_path / 'other.npz'}")[0]
+    assert "h1 " in call("eval", str(folder), f"--on={tmp_path / 'other.npz'}", "--all")[0]
     found = json.loads((folder / "test-on-other.json").read_text())
     assert found["on"] == str(tmp_path / "other.npz")
     assert found["rollouts"] == 24 // 10 + 31 // 10
