@@ -129,7 +129,7 @@ def _require_owner(path: Path, run: Identity | None, owner: Identity | None) -> 
     """Refuse a checkpoint that says that it is of another run."""
     if run is None or owner is None:
         return
-    if found := changes(run, signature(owner), ids=True):
+    if found := changes(signature(run), signature(owner), ids=True):
         raise Foreign(f"{path}: a checkpoint of another run ({'; '.join(found)}); remove it")
 
 
