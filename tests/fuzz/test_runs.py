@@ -16,6 +16,8 @@ import pytest
 from tests.fuzz import cases
 from tests.fuzz.damage import damages_of
 
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # nps.load names what it skips
+
 FIRST, LAST = map(int, os.environ.get("NPS_FUZZ", "0:240").split(":"))
 COMMANDS = 3
 """Commands that each damaged folder is read by."""
