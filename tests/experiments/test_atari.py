@@ -352,7 +352,7 @@ def test_eval_needs_the_file(tmp_path, files):
 
     _task.cache_clear()
     assert "nps data atari" in call("eval", folder, code=2)[1]
-    assert "h1 " in call("eval", folder, f"--data={tmp_path}")[0]
+    assert "h1 " in call("eval", folder, f"--data={tmp_path}", "--all")[0]
     del os.environ["NPS_DATA"]
 
 
