@@ -38,10 +38,10 @@ class EvalArgs:
 def evaluate(args: Sequence[str]) -> None:
     """Test a trained model: the numbers that matter, each beside its floor, and a verdict.
 
-    All settings are read from the run folder. All numbers go to its test.json; --all prints them.
+    All settings are read from the run folder. --all prints every number.
 
-    The best model on validation of the newest checkpoint goes to RUN/test.json, from which tables
-    are made; other checkpoints, models and test sets get files of their own.
+    The numbers of the best model on validation, of the newest checkpoint, go to RUN/test.json, from
+    which tables are made; other checkpoints, models and test sets get files of their own.
 
     Examples:
       nps eval runs/sharp
@@ -52,7 +52,7 @@ def evaluate(args: Sequence[str]) -> None:
     """
     from nps import experiments
     from nps.commands.show import eval_report
-    from nps.training.run import find_checkpoint
+    from nps.training.run import run_at
 
     name, rest = positional(evaluate, "RUN", args, lambda: flags_of(EvalArgs))
     options = parse(EvalArgs, rest, prog="nps eval RUN", about=about(evaluate))
@@ -61,6 +61,6 @@ def evaluate(args: Sequence[str]) -> None:
     given = own_data(experiment, options.data)
     find_device(options.device)
     metrics = experiments.evaluate(Path(name), options.device, options.which, given, options.on)
-    config = find_checkpoint(name)[0].read()["config"]
+    config = run_at(name).read()["config"]
     headline = experiment.headline(metrics, config)
     eval_report(name, metrics, headline, every=options.all).show(Console())
