@@ -69,8 +69,8 @@ class Bench:
 
 def read(path: Path) -> Bench:
     """A bench from its file."""
-    data = read_json(path, dict[str, Any], finite=False)
-    if data.get("schema") != SCHEMA:
+    data = read_json(path, Any, finite=False)
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise UserError(f"{path}: not a bench of this version of nps")
     try:
         return Bench(

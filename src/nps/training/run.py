@@ -65,7 +65,7 @@ class Row(TypedDict):
     """A line of metrics.jsonl."""
 
     epoch: int
-    step: int
+    step: NotRequired[int]
     validation: NotRequired[Validation]
 
 
@@ -162,7 +162,7 @@ class Run:
             return False
         if not rows or rows[-1]["epoch"] != identity["config"]["epochs"]:
             return False
-        if checkpoint.steps(self.checkpoints)[-1:] != [rows[-1]["step"]]:
+        if checkpoint.steps(self.checkpoints)[-1:] != [rows[-1].get("step")]:
             return False  # the log may be ahead of the last checkpoint
         try:
             self.load(checkpoint.path_of(self.checkpoints, rows[-1]["step"]))
