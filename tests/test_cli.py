@@ -248,10 +248,8 @@ def test_a_refused_training_leaves_its_folder_free(tmp_path, seeds):
     _, err = call(*train, "--batch-size=61", code=2)
     assert err == ("nps: error: batch_size: got 61, expected at most the 60 training examples\n")
     _, err = call(*train, "--batch-size=60", "--hidden-dim=10000000", code=1)
-    assert err == (
-        "nps: error: nps train blocks-nps: not enough memory "
-        "(tried to allocate 400000000000000 bytes)\n"
-    )
+    assert err.startswith("nps: error: nps train blocks-nps: not enough memory: 10000000 x 1")
+    assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
     call(*train, "--batch-size=60")
 

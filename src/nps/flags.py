@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import os
 import sys
 import types
 import typing
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 LONGEST = 60
 """Characters of a value that an error shows."""
+LONGEST_NAME = 255
+"""Bytes of a file's name."""
 OTHER_NAMES = {"--gpu": "--device cuda", "--cuda": "--device cuda"}
 KINDS = {int: "an integer", float: "a number", type(None): "None", str: "a value", Path: "a path"}
 
@@ -44,7 +47,18 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
         raise UserError(f"{prog}: {why or 'cannot read these flags'}") from None
     except ValueError as error:  # it parses, but its values are invalid
         raise UserError(f"{prog}: {error}") from None
+    for flag in flags_of(cls, parsed):
+        for value in flag.default if flag.takes_many else [flag.default]:
+            if isinstance(value, (str, Path)):
+                require_short_names(f"{prog}: {flag.name}", value)
     return parsed
+
+
+def require_short_names(what: str, path: str | Path) -> None:
+    """Refuse a path that no file system can hold; looking for it would raise."""
+    longest = max(len(os.fsencode(name)) for name in str(path).split("/"))
+    if longest > LONGEST_NAME:
+        raise UserError(f"{what}: got a name of {longest} bytes, expected at most {LONGEST_NAME}")
 
 
 def flag_names(cls: type) -> dict[str, Flag]:

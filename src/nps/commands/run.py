@@ -24,6 +24,7 @@ from nps.commands.shared import (
     own_data,
     positional,
     require,
+    require_seeds,
 )
 from nps.errors import UserError, nearest, say
 from nps.flag_help import flags_of
@@ -44,7 +45,7 @@ class RunArgs:
     """Presets to train in parallel (default: one per core, or per GPU)."""
     quick: bool = False
     """Fewer presets, some with fewer epochs: a few minutes on two cores. The default on a CPU for
-    experiments that would take hours."""
+    experiments that would take an hour or more."""
     full: bool = False
     """The full schedule, also on a CPU."""
     presets: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ def run(args: Sequence[str]) -> None:
       nps run arithmetic --seeds 10 --out runs/arithmetic
       nps run mnist --seeds 10 --device cuda --precision bf16
       nps run atari --game pong --seeds 20 --device cuda
+      nps run world-model --data my.h5 --epochs 30
     """
     from nps.experiments import evaluate, find_experiment
     from nps.inspect.report import Figure
@@ -75,7 +77,7 @@ def run(args: Sequence[str]) -> None:
     experiment = find_experiment(name)
     cls = _run_args(experiment)
     options = parse(cls, rest, prog=f"nps run {name}", about=about(run, experiment.about))
-    require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
+    require_seeds(options.seeds)
     require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 1")
     require(not (options.quick and options.full), "--quick, --full: expected one of the two")
     have_quick = set(options.presets) <= set(experiment.quick)
@@ -92,6 +94,7 @@ def run(args: Sequence[str]) -> None:
     folder = Path("runs", f"{name}-quick" if options.quick else name, *map(str, given.values()))
     out = out_folder(options.out, default=folder)
     given |= own_data(experiment, options.data)
+    given |= _adjusted(experiment, options)
     find_device(options.device)
     waves, folders = _plan(experiment, chosen, options, out, given)
     if long_on_cpu:
@@ -153,6 +156,8 @@ def _full_command(experiment: Any, options: Any) -> str:
         words += [f"--{flag}", str(getattr(options, flag))]
     if options.data is not None:
         words += ["--data", str(options.data)]
+    for name, value in _adjusted(experiment, options).items():
+        words += [f"--{name}", str(value)]
     words += ["--seeds", "10", *(["--device", "cuda"] if experiment.slow_on_cpu else [])]
     return shlex.join(words)
 
@@ -161,10 +166,20 @@ def _run_args(experiment: Any) -> type[Any]:
     """The flags of the command and those of the experiment."""
     hints = typing.get_type_hints(experiment.config)
     defaults = {each.name: each.default for each in dataclasses.fields(experiment.config)}
-    fields = [
+    fields: list[Any] = [
         (name, hints[name], field(says, defaults[name])) for name, says in experiment.flags.items()
     ]
+    fields += [
+        (name, hints[name] | None, field(says, None))
+        for name, says in experiment.adjustable.items()
+    ]
     return dataclasses.make_dataclass("Args", fields, bases=(RunArgs,), frozen=True)
+
+
+def _adjusted(experiment: Any, options: Any) -> dict[str, Any]:
+    """The fields for all presets that were given as flags."""
+    values = {name: getattr(options, name) for name in experiment.adjustable}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _plan(
@@ -181,7 +196,7 @@ def _plan(
     folders: list[Path] = []
     for name in chosen:
         preset = experiment.presets[name]
-        changes = {**(experiment.quick.get(name, {}) if options.quick else {}), **given}
+        changes = {**(experiment.shorten(name, given) if options.quick else {}), **given}
         if preset.starts_from is not None:
             changes["start_from"] = str(out / preset.starts_from)
         config = dataclasses.replace(preset.config, **changes)

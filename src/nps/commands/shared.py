@@ -14,6 +14,7 @@ import tyro
 
 from nps.errors import UserError
 from nps.flag_help import Flag, help_text
+from nps.flags import require_short_names
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["float32", "tf32", "bf16"]
@@ -61,6 +62,7 @@ def positional(
     example = next(line for line in lines if line.startswith("nps "))
     name = " ".join(example.split()[:2])
     if args and not args[0].startswith("-"):
+        require_short_names(f"{name} {what}", args[0])
         return args[0], args[1:]
     if args and args[0] in ("-h", "--help"):
         text = "\n\n".join(filter(None, (about(command), note)))
@@ -127,6 +129,27 @@ def out_folder(path: str | None, *, default: Path) -> Path:
         return default
     require(path.strip() != "", "--out: got an empty path, expected a folder")
     return Path(path)
+
+
+MOST_SEEDS = 10_000
+"""Each is a run folder of its own."""
+
+
+def require_seeds(count: int) -> None:
+    require(count >= 1, f"--seeds: got {count}, expected at least 1")
+    require(count <= MOST_SEEDS, f"--seeds: got {count}, expected at most {MOST_SEEDS}")
+
+
+def require_start(experiment: Any, preset: Any, config: Any, seeds: range, prog: str) -> None:
+    """Refuse a run that starts from others if these are not given, not there or not finished."""
+    from nps.experiments.start import finished_run
+
+    folder = getattr(config, "start_from", None)
+    if folder is not None:
+        for seed in seeds:
+            finished_run(folder, seed, experiment.name)
+    elif preset.starts_from is not None:
+        raise UserError(f"{prog}: expected --start-from, a folder of {preset.starts_from} runs")
 
 
 def require_exists(path: Path | None) -> None:

@@ -21,6 +21,8 @@ from nps.commands.shared import (
     positional,
     quiet,
     require,
+    require_seeds,
+    require_start,
 )
 from nps.errors import UserError, say
 from nps.flag_help import COMMAND, EXPERIMENT, Flag, flags_of
@@ -58,15 +60,14 @@ def train(args: Sequence[str]) -> None:
     )
     given = own_data(experiment, options.data)
     options = dataclasses.replace(options, config=dataclasses.replace(options.config, **given))
-    require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
+    require_seeds(options.seeds)
     for name_of_flag in ("at_once", "draw_every"):
         value, flag = getattr(options, name_of_flag), name_of_flag.replace("_", "-")
         require(value is None or value >= 1, f"--{flag}: got {value}, expected at least 1")
     require(options.save_every >= 0, f"--save-every: got {options.save_every}, expected 0 or more")
     require(options.out.strip() != "", "--out: got an empty path, expected a folder")
-    if preset.starts_from is not None and options.config.start_from is None:
-        first = preset.starts_from
-        raise UserError(f"nps train {name}: expected --start-from, a folder of {first} runs")
+    seeds = range(options.seed, options.seed + options.seeds)
+    require_start(experiment, preset, options.config, seeds, f"nps train {name}")
     if experiment.threads is not None:
         torch.set_num_threads(experiment.threads)
     with distributed.processes(find_device(options.device)) as device:
@@ -170,12 +171,16 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
             run.require_clearable()
         else:
             run.require_same(wanted[seed])
-    with memory.memory_errors_in_one_line(f"nps train {preset}"):
+    with memory.building(f"nps train {preset}"):
         task = experiment.make_task(config, device)
         steps_per_epoch(task, config)
         # Models of all seeds are built alike, unless each starts from a run of its own.
         alike = experiment.presets[preset].starts_from is None
         models = {seed: task.make_model(seed) for seed in ([first] if alike else runs)}
+    if distributed.is_first() and not any(run.metrics_path.exists() for run in runs.values()):
+        line = experiment.advice(task, models[first], config)
+        if line is not None:
+            say(line)
     with contextlib.ExitStack() as held:
         if distributed.is_first():
             for run in runs.values():

@@ -69,6 +69,9 @@ class Experiment(ABC, Generic[C, T]):
     flags: Mapping[str, str] = MappingProxyType({})
     """Config fields that are flags of `nps run`, with their help. They apply to all presets, and
     their values become part of the output folder's name."""
+    adjustable: Mapping[str, str] = MappingProxyType({})
+    """Config fields that may be given to `nps run` for all presets, with their help. Unlike `flags`
+    they keep each preset's own value unless given, and name no folder."""
     data_field: str | None = None
     """Config field for the path of the user's own data, set by --data."""
     main_metrics: Sequence[str] = ()
@@ -105,6 +108,14 @@ class Experiment(ABC, Generic[C, T]):
 
     def prepare(self, config: C) -> None:
         """Make or check the data of a config. `nps run` calls it before anything is trained."""
+
+    def shorten(self, preset: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields that `nps run --quick` changes in a preset; `given` are set by flags."""
+        return self.quick.get(preset, {})
+
+    def advice(self, task: T, model: Any, config: C) -> str | None:
+        """A line for the user before a new training, e.g. that it takes long here."""
+        return None
 
     def inspect(self, task: T, model: Any, options: Any) -> Sequence[Part]:
         """What `nps inspect` shows of a trained model. Writes no files."""

@@ -14,11 +14,19 @@ def shown(value: object) -> str:
     return text if len(text) < 60 and "\n" not in text else type(value).__name__
 
 
-def require_int(name: str, value: object, *, at_least: int | None = None) -> None:
+LARGEST = 2**31 - 1
+"""No size or count is larger."""
+
+
+def require_int(
+    name: str, value: object, *, at_least: int | None = None, at_most: int = LARGEST
+) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name}: got {shown(value)}, expected an integer")
     if at_least is not None and value < at_least:
         raise ValueError(f"{name}: got {value}, expected at least {at_least}")
+    if value > at_most:
+        raise ValueError(f"{name}: got {value}, expected at most {at_most}")
 
 
 def require_number(name: str, value: object, low: float, high: float, *, open_top: bool) -> None:

@@ -51,7 +51,15 @@ class ProgressLine:
         if self._progress.disable:
             return
         speed = self._progress.tasks[0].speed
-        fields: dict[str, Any] = {"rate": f"{speed:.0f}/s" if speed else ""}
+        fields: dict[str, Any] = {"rate": rate(speed, self._unit) if speed else ""}
         if metrics is not None:
             fields["metrics"] = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items())
         self._progress.update(self._task, completed=done, **fields)
+
+
+def rate(speed: float, unit: str) -> str:
+    """Units a second with two digits that count, or of slow ones the seconds for one."""
+    if speed >= 1:
+        return f"{speed:.2g}/s" if speed < 10 else f"{speed:.0f}/s"
+    seconds, one = 1 / speed, unit.removesuffix("s")
+    return f"{seconds:.2g} s/{one}" if seconds < 10 else f"{seconds:.0f} s/{one}"

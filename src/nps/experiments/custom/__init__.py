@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from nps.experiments.custom.config import Config
+from nps.experiments.custom.cpu_time import advice
 from nps.experiments.custom.inspect import curves_figure, headline, inspect_own
-from nps.experiments.custom.presets import PRESETS, QUICK
+from nps.experiments.custom.presets import ADJUSTABLE, PRESETS, QUICK
 from nps.experiments.custom.report import LABELS, write_report
 from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
 from nps.experiments.experiment import Experiment
@@ -29,6 +30,8 @@ class Custom(Experiment[Config, CustomTask]):
     config = Config
     presets = PRESETS
     quick = QUICK
+    slow_on_cpu = True
+    adjustable = ADJUSTABLE
     data_field = "episodes"
     main_metrics = ("predicted_1", "predicted_5", "predicted_10", "predicted_all", "copied_all")
     inspect_in_report = True
@@ -44,6 +47,9 @@ class Custom(Experiment[Config, CustomTask]):
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
         return headline(metrics, config)
+
+    def advice(self, task: CustomTask, model: Any, config: Config) -> str | None:
+        return advice(task, model, config)
 
     def inspect(self, task: CustomTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_own(task, model)
