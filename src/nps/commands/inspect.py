@@ -78,7 +78,8 @@ def inspect(args: Sequence[str]) -> None:
     require(out is None or bool(pictures), "--out: there is no picture to write")
     title = f"{name}: {saved['preset']}, seed {saved['seed']}"
     Report(title, [part for part in parts if part not in pictures]).show(Console())
-    if out is None:
+    page = out is None and bool(pictures)
+    if page:
         _write(run.folder / "report.html", Report(title, parts).to_html().encode())
     for picture in pictures:
         path = out or run.figures / f"{picture.name}.png"
@@ -86,7 +87,7 @@ def inspect(args: Sequence[str]) -> None:
             path = out.with_stem(f"{out.stem}-{picture.name}")
         _write(path, picture.png)
         print(f"{path}: {picture.caption}")
-    if out is None:
+    if page:
         print(f"All of this on one page: {run.folder / 'report.html'}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from nps.experiments.world_models.inspect import action_tables, ranking_table
 from nps.inspect import figures
 from nps.inspect.report import Figure, Heading, Part, Table, Text
 from nps.models.world_model import WorldModel
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from numpy import ndarray
 
 
 def inspect_own(task: CustomTask, model: WorldModel) -> list[Part]:
@@ -77,22 +81,22 @@ def curves_figure(logs: Mapping[str, Sequence[Curve]]) -> list[Part]:
     """
     if not figures.available() or not any(log for of in logs.values() for log in of):
         return []
-    panels: dict[str, dict[str, dict[int, Any]]] = {"training": {}, "validation": {}}
-    for name, of in logs.items():
-        for panel, lines in panels.items():
-            found: dict[int, list[float]] = {}
-            for log in of:
-                for row in log:
-                    loss = (
-                        row["loss"]
-                        if panel == "training"
-                        else row.get("validation", {}).get("loss")
-                    )
-                    if loss is not None:
-                        found.setdefault(row["epoch"], []).append(loss)
-            lines[name] = {epoch: np.array(seeds) for epoch, seeds in sorted(found.items())}
+    panels = {
+        panel: {name: losses(of, panel) for name, of in logs.items()}
+        for panel in ("training", "validation")
+    }
     caption = (
         "Loss over training, on training and on validation episodes. A low loss is no evidence of "
         "good predictions: the loss also rewards telling observations apart."
     )
     return [Figure("curves", figures.means_over(panels, "epoch", "loss"), caption)]
+
+
+def losses(logs: Sequence[Curve], panel: str) -> dict[int, Float[ndarray, "S"]]:
+    """Epoch -> the loss of each seed, on training or validation episodes."""
+    found: dict[int, list[float]] = {}
+    for row in (row for log in logs for row in log):
+        loss = (row if panel == "training" else row.get("validation", {})).get("loss")
+        if isinstance(loss, float):
+            found.setdefault(row["epoch"], []).append(loss)
+    return {epoch: np.array(seeds) for epoch, seeds in sorted(found.items())}

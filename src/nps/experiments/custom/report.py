@@ -50,7 +50,10 @@ def conclusions(runs: Runs) -> list[Part]:
         parts += [*map(Text, lines), shares_table(rows, next(iter(tests.values()))[0])]
     if older := [name for name in runs if name not in known]:
         parts.append(
-            Text(f"{', '.join(older)}: tested by an older version; nps eval tests them again.")
+            Text(
+                f"{', '.join(older)}: tested by an older version, or test.json is damaged; nps "
+                "eval tests them again."
+            )
         )
     return parts
 
@@ -61,12 +64,13 @@ def ranking_tables(runs: Runs) -> list[Table]:
     for name, of in runs.items():
         rows.append([name, *ranking_cells(of)])
         rows.append([f"{name}: nothing moves", *ranking_cells(of, "identity_")])
-    least = min(run.test["rollouts"] for of in runs.values() for run in of)
+    counts = [run.test.get("rollouts") for of in runs.values() for run in of]
     caption = (
         "Test episodes, mean ± standard deviation over seeds, in per cent, after 1, 5 and 10 steps "
         "(a dash where episodes are too short); a tie is a hit, as in C-SWM. Nothing moves: the "
-        f"same slots and a transition that leaves them as they are. Ranks are among {least} "
-        f"roll-outs: by chance H@1 is {100 / least:.2g}. Where states repeat, H@1 counts right "
-        "predictions as wrong."
+        "same slots and a transition that leaves them as they are. Where states repeat, H@1 counts "
+        "right predictions as wrong."
     )
+    if least := min((count for count in counts if isinstance(count, int)), default=0):
+        caption += f" Ranks are among {least} roll-outs: by chance H@1 is {100 / least:.2g}."
     return [Table(["Model", *COLUMNS], rows, caption, name="ranking"), hidden_table(runs)]

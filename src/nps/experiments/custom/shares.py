@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,17 +83,28 @@ CAPTION = (
 )
 
 
+PARTS = ("predicted", "predicted_low", "predicted_high", "copied", "gain_low", "gain_high")
+"""Test metrics of each number of steps, and `predicted_rollouts`."""
+
+
 def has_shares(test: Mapping[str, Any]) -> bool:
-    """False for test metrics of older versions."""
-    return "chance" in test and f"predicted_{ALL}" in test
+    """False for test metrics of older versions, or damaged ones."""
+    steps = [*_steps_of(test), ALL]
+    keys = [f"{part}_{step}" for part in (*PARTS, "predicted_rollouts") for step in steps]
+    keys += ["chance", "distinct_observations", "predicted_steps"]
+    return len(steps) > 1 and all(type(test.get(key)) in (int, float) for key in keys)
+
+
+def _steps_of(test: Iterable[str]) -> list[str]:
+    """The numbers of steps of some test metrics."""
+    names = (key.removeprefix("predicted_") for key in test if key.startswith("predicted_"))
+    return sorted((name for name in names if name.isdecimal()), key=int)
 
 
 def shares(tests: Sequence[Mapping[str, Any]]) -> list[Share]:
     """A row for each number of steps, and one for all steps, of the test metrics of some seeds."""
-    known = set.intersection(*(set(test) for test in tests))
-    names = [key.removeprefix("predicted_") for key in known if key.startswith("predicted_")]
-    steps = sorted((name for name in names if name.isdigit()), key=int)
-    return [_share(tests, step) for step in (*steps, ALL)]
+    common = set.intersection(*(set(test) for test in tests))
+    return [_share(tests, step) for step in (*_steps_of(common), ALL)]
 
 
 def _share(tests: Sequence[Mapping[str, Any]], step: str) -> Share:
