@@ -80,9 +80,9 @@ def test_train_resume_eval_load(tmp_path):
     assert re.search(r"nmi +0\.\d+", out)
     tested = json.loads((tmp_path / "run/test.json").read_text())
     assert sum(map(sum, tested["table"])) == 50
-    model = nps.load(run)
+    model = nps.load(run).model
     assert not model.training
-    last = nps.load(tmp_path / "run/checkpoints/step-00000020", which="last")
+    last = nps.load(tmp_path / "run/checkpoints/step-00000020", which="last").model
     assert model.layer.rules.embedding.shape == last.layer.rules.embedding.shape == (4, 12)
     provenance = json.loads((tmp_path / "run/provenance.json").read_text())
     assert provenance[0]["from_step"] == 0
@@ -101,7 +101,7 @@ def test_seeds_become_runs_of_their_own(tmp_path):
         call("train", "arithmetic", "--out", str(alone), "--epochs=2", f"--seed={seed}", *SMALL)
         ours = tested(tmp_path / f"runs/seed-{seed}")
         assert ours["mse"] == pytest.approx(tested(alone)["mse"], rel=1e-4)
-        assert nps.load(tmp_path / f"runs/seed-{seed}").layer.rules.embedding.shape == (4, 12)
+        assert nps.load(tmp_path / f"runs/seed-{seed}").model.layer.rules.embedding.shape == (4, 12)
     config = json.loads((tmp_path / "runs/seed-2/config.json").read_text())
     assert config["seed"] == 2
     assert "seeds: got 0" in call(*train, "--seeds=0", code=2)[1]
@@ -156,7 +156,7 @@ def test_another_config_in_the_folder_is_refused_with_a_diff(tmp_path):
     assert "rules: 4 -> 6" in err
     assert (tmp_path / "run/config.json").read_bytes() == before
     call("train", "arithmetic", "--out", run, "--epochs=1", "--rules=6", "--fresh", *SMALL)
-    assert nps.load(run).layer.rules.embedding.shape[0] == 6
+    assert nps.load(run).model.layer.rules.embedding.shape[0] == 6
 
 
 @pytest.mark.parametrize(

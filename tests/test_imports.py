@@ -20,9 +20,9 @@ LAYERS = [
     {"commands"},
     {"jobs", "bench"},
     {"experiments"},
-    {"training", "models", "inspect", "rollouts"},
+    {"training", "models", "inspect"},
     {"perception", "interactions"},
-    {"networks"},
+    {"networks", "rollouts"},
     {"kernels"},  # called by whoever has a plain twin; may know the rules whose twin it is
     {"rules", "worlds", "metrics"},
     {"flags"},

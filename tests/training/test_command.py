@@ -89,7 +89,7 @@ def test_a_moving_average_is_what_a_run_loads(tmp_path):
     call(*TRAIN, "--out", str(tmp_path), "--ema-decay=0.5")
     saved = checkpoint.newest(tmp_path / "checkpoints", print)
     for which, group in (("best", "best"), ("last", "ema")):
-        loaded = nps.load(tmp_path, which=which).state_dict()
+        loaded = nps.load(tmp_path, which=which).model.state_dict()
         for name, tensor in saved.tensors[group].items():
             assert torch.equal(loaded[name], tensor)
     name = "layer.rules.weight_in"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -122,3 +123,21 @@ def test_a_run_with_a_damaged_file_is_not_complete(tmp_path, name):
     path = max(run.folder.rglob(name))
     path.write_bytes(path.read_bytes()[:-2])
     assert not run.complete(wanted)
+
+
+def test_the_lock_goes_with_the_writer_though_a_forked_child_lives(tmp_path):
+    """A child that is forked while the run is written has the open lock file, too."""
+    go_on, wait = os.pipe()
+    with Run(tmp_path).writing():
+        child = os.fork()
+        if child == 0:
+            os.close(wait)
+            os.read(go_on, 1)  # until the parent closes its end
+            os._exit(0)
+    try:
+        with Run(tmp_path).writing():
+            pass
+    finally:
+        os.close(wait)
+        os.close(go_on)
+        os.waitpid(child, 0)

@@ -40,6 +40,9 @@ def evaluate(args: Sequence[str]) -> None:
 
     All settings are read from the run folder. All numbers go to its test.json; --all prints them.
 
+    The best model on validation of the newest checkpoint goes to RUN/test.json, from which tables
+    are made; other checkpoints, models and test sets get files of their own.
+
     Examples:
       nps eval runs/sharp
       nps eval runs/sharp --all

@@ -54,10 +54,10 @@ def inspect(args: Sequence[str]) -> None:
     """
     from nps.experiments import find_experiment, load_task, with_test_set
     from nps.inspect.report import Figure, Report
-    from nps.training.run import find_checkpoint
+    from nps.training.run import run_at
 
     name, rest = positional(inspect, "RUN", args, lambda: flags_of(InspectArgs), note=MORE)
-    run = find_checkpoint(name)[0]
+    run = run_at(name)
     saved = run.read()
     experiment = find_experiment(saved["experiment"])
     prog = f"nps inspect {name} (a run of {saved['experiment']})"

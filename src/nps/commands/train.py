@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from nps.commands.shared import (
     require_seeds,
     require_start,
 )
-from nps.errors import UserError, say
+from nps.errors import say
 from nps.flag_help import COMMAND, EXPERIMENT, Flag, flags_of
 from nps.flags import parse
 
@@ -144,57 +143,27 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
 
 
 def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
-    from nps.training import distributed, memory
-    from nps.training.loop import Settings, steps_per_epoch
-    from nps.training.loop import train as train_loop
-    from nps.training.run import Run, identity
+    from nps.experiments.train_runs import runs_in, train_runs
+    from nps.training import distributed
+    from nps.training.loop import Settings
 
-    first, count, out = options.seed, options.seeds, Path(options.out)
-    config, precision = options.config, options.precision
-    if count > 1 and distributed.active():
-        raise UserError("--seeds: several processes train one seed together; nps sweep runs many")
-    distributed.require_even_shares(config.batch_size)
-    folders = [out] if count == 1 else [out / f"seed-{first + i}" for i in range(count)]
-    runs = {first + i: Run(folder) for i, folder in enumerate(folders)}
+    runs = runs_in(Path(options.out), options.seed, options.seeds)
     settings = Settings(
         tensorboard=options.tensorboard,
         capture=options.capture,
-        precision=precision,
+        precision=options.precision,
         seeds_at_once=options.at_once,
         draw_every=options.draw_every,
         seconds_between_saves=options.save_every,
     )
-    wanted = {seed: identity(experiment.name, preset, seed, config, precision) for seed in runs}
-    # Refuse what cannot be trained before anything is written.
-    for seed, run in runs.items():
-        if options.fresh:
-            run.require_clearable()
-        else:
-            run.require_same(wanted[seed])
-    with memory.building(f"nps train {preset}"):
-        task = experiment.make_task(config, device)
-        steps_per_epoch(task, config)
-        # Models of all seeds are built alike, unless each starts from a run of its own.
-        alike = experiment.presets[preset].starts_from is None
-        models = {seed: task.make_model(seed) for seed in ([first] if alike else runs)}
-    if distributed.is_first() and not any(run.metrics_path.exists() for run in runs.values()):
-        line = experiment.advice(task, models[first], config)
-        if line is not None:
-            say(line)
-    with contextlib.ExitStack() as held:
-        if distributed.is_first():
-            for run in runs.values():
-                held.enter_context(run.writing())
-            for seed, run in runs.items():
-                run.claim(wanted[seed], fresh=options.fresh)
-        distributed.wait_for_all()
-        report = say if distributed.is_first() else quiet
-        with memory.memory_errors_in_one_line(str(out)):
-            train_loop(task, config, runs, device, settings, report, models)
+    report = say if distributed.is_first() else quiet
+    fresh = options.fresh
+    train_runs(experiment, preset, options.config, runs, device, settings, report, fresh=fresh)
     if not distributed.is_first():
         return
     for run in runs.values():
         rows = [row for row in run.metrics() if "validation" in row]
         score = min(row["validation"]["score"] for row in rows)
         print(f"{run.folder}: trained, best validation score {score:.6g}")
-    print(f"Test {'it' if count == 1 else 'one'}: nps eval {folders[0]}")
+    first = next(iter(runs.values())).folder
+    print(f"Test {'it' if len(runs) == 1 else 'one'}: nps eval {first}")

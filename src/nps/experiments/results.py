@@ -15,6 +15,7 @@ from typing import Any
 
 from nps.errors import UserError, nearest
 from nps.experiments.tables import CURVES, RUNS, Key, Row, key, read_table
+from nps.experiments.tested import mismatch
 from nps.files import read_json
 from nps.training.config import with_new_names
 from nps.training.run import Run
@@ -43,6 +44,8 @@ class Result:
     group: str = ""
     """The folders above the variant, such as a game or `quick`; none for most runs."""
     tested: bool = True
+    mismatch: str = ""
+    """What is wrong if `test` is about another model than the best of its newest checkpoint."""
     published: bool = False
     """True for runs that the tables of README and docs are made of."""
     read_curve: Callable[[], Curve] = field(default=list, repr=False, compare=False)
@@ -94,6 +97,7 @@ def read_results(path: Path | str) -> list[Result]:
     if not tested:
         why = f"; none of its {len(runs)} runs has been tested" if runs else ""
         raise UserError(f"{path}: no tested runs (<preset>/seed-<s>/test.json) in it{why}")
+    require_own_model(tested)
     if not (path / RUNS).exists():
         return tested
     published = [run for run in tested if run.published]
@@ -102,6 +106,14 @@ def read_results(path: Path | str) -> list[Result]:
             f"{path / RUNS}: no published runs in it; all runs: nps table {path} --list"
         )
     return published
+
+
+def require_own_model(runs: Sequence[Result]) -> None:
+    """Refuse runs whose test metrics are about another model than the one that tables show."""
+    wrong = [run.mismatch for run in runs if run.mismatch]
+    if wrong:
+        others = f" (and {len(wrong) - 1} more)" if wrong[1:] else ""
+        raise UserError(wrong[0] + others)
 
 
 def read_runs(path: Path | str) -> list[Result]:
@@ -138,7 +150,10 @@ def read_run(folder: Path, root: Path | None = None) -> Result:
     """
     run = Run(folder)
     saved = run.read()
-    test = folder / "test.json"
+    path = folder / "test.json"
+    test = read_json(path) if path.exists() else None
+    if not isinstance(test, dict | None):
+        raise UserError(f"{path}: damaged, not an object of metrics")
     whole = folder.absolute()
     in_seed_folder = whole.name.startswith("seed-")
     above = folder.relative_to(root).parts[:-2] if root else ()
@@ -148,11 +163,12 @@ def read_run(folder: Path, root: Path | None = None) -> Result:
         variant=whole.parent.name if in_seed_folder else str(saved["preset"]),
         seed=saved["seed"],
         config=saved["config"],
-        test=read_json(test) if test.exists() else {},
+        test=test or {},
         provenance=run.provenance(),
         path=folder,
         group="/".join(above),
-        tested=test.exists(),
+        tested=test is not None,
+        mismatch=mismatch(run, test or {}),
         read_curve=run.metrics,
     )
 

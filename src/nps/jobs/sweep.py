@@ -54,11 +54,12 @@ class Member:
 
     def tested(self) -> bool:
         """True if its best model was tested after its last checkpoint."""
-        path = self.run.folder / "test.json"
-        if not path.exists() or read_json(path).get("which") != "best":
+        result = read_run(self.run.folder)
+        if result.test.get("which") != "best" or result.mismatch:
             return False
         last = checkpoint.path_of(self.run.checkpoints, checkpoint.steps(self.run.checkpoints)[-1])
-        return path.stat().st_mtime >= (last / "manifest.json").stat().st_mtime
+        tested = (self.run.folder / "test.json").stat().st_mtime
+        return tested >= (last / "manifest.json").stat().st_mtime
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,11 @@ class Settings:
     """Most seeds in a stack; by default as many as fit in memory."""
     draw_every: int | None = None
     """Epochs between pictures; by default they are drawn at the end of the training only."""
+    progress: bool = True
+    """Show progress."""
+    call: str | None = None
+    """The call of `nps.train`, for provenance; None: a command. A program gets lines of progress
+    where there is no terminal, and a second Ctrl-C as an exception."""
 
 
 C = TypeVar("C", bound=TrainConfig)

@@ -1,4 +1,7 @@
-"""A progress line for terminals: rate, time left, a few metrics. Silent if there is no terminal."""
+"""A progress line for terminals: rate, time left, a few metrics. Silent if there is no terminal.
+
+Programs and notebooks get plain lines there instead (`plain_progress.py`).
+"""
 
 from __future__ import annotations
 

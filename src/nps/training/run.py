@@ -1,7 +1,7 @@
 """A run is a folder: config.json, metrics.jsonl, checkpoints/, figures/, provenance.json.
 
-It has one writer at a time and one identity for its whole life (experiment, seed, precision, every
-field of the config): the same command again resumes, another is refused with the difference.
+It has one writer at a time and one identity for its whole life (`identity.py`): the same command
+again resumes, another is refused with the difference.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,21 +18,17 @@ from typing import IO, Any
 from nps.errors import UserError, say
 from nps.files import os_errors_in_one_line, read_json, write_json
 from nps.training import checkpoint
-from nps.training.config import (
-    SCHEMA,
-    TrainConfig,
-    differences,
-    to_json,
-    with_defaults,
-    with_new_names,
-)
-from nps.training.precision import Precision
+from nps.training.checkpoint import Checkpoint
+from nps.training.config import SCHEMA, with_new_names
+from nps.training.identity import Identity, changes, identity, new_id
+
+__all__ = ["Run", "find_checkpoint", "identity", "run_at"]
 
 REQUIRED = {"schema", "experiment", "preset", "seed", "config"}
 """Keys of every config.json."""
 WRITTEN = (
     *("checkpoints", "figures", "tensorboard"),
-    *("config.json", "metrics.jsonl", "provenance.json", "test.json", "test-on-*.json"),
+    *("config.json", "metrics.jsonl", "provenance.json", "test.json", "test-*.json"),
     *("not-finite.json", "report.html"),
 )
 """What a run writes into its folder, and --fresh deletes."""
@@ -99,11 +95,14 @@ class Run:
         recorded = [session["data"] for session in self.provenance() if session.get("data")]
         return not recorded or recorded[-1] == fingerprint
 
-    def differences(self, identity: dict[str, Any]) -> list[str]:
+    def identity(self) -> Identity | None:
+        """The identity of the run in the folder, if there is one."""
+        return self.read() if (self.folder / "config.json").exists() else None
+
+    def differences(self, wanted: Identity) -> list[str]:
         """How the run in the folder differs from another identity; empty if the folder has none."""
-        if not (self.folder / "config.json").exists():
-            return []
-        return differences(_flat(self.read()), _flat(json.loads(json.dumps(identity))))
+        own = self.identity()
+        return [] if own is None else changes(own, wanted)
 
     def complete(self, identity: dict[str, Any]) -> bool:
         """Whether the run with this identity is trained to its end, judging by its files."""
@@ -115,10 +114,14 @@ class Run:
         if checkpoint.steps(self.checkpoints)[-1:] != [rows[-1]["step"]]:
             return False  # the log may be ahead of the last checkpoint
         try:
-            checkpoint.load(checkpoint.path_of(self.checkpoints, rows[-1]["step"]))
+            self.load(checkpoint.path_of(self.checkpoints, rows[-1]["step"]))
         except UserError:
             return False
         return True
+
+    def load(self, path: Path) -> Checkpoint:
+        """One of the run's checkpoints; refuses another run's."""
+        return checkpoint.load(path, self.identity())
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -139,13 +142,16 @@ class Run:
                 lock.truncate(0)
                 lock.write(str(os.getpid()))
                 lock.flush()
-            yield
+            try:
+                yield
+            finally:  # not by closing alone: a process that was forked meanwhile has the file, too
+                fcntl.flock(lock, fcntl.LOCK_UN)
 
     def claim(self, identity: dict[str, Any], *, fresh: bool = False) -> None:
         """Write config.json, or make sure that the one there is the same."""
         if fresh:
             self.clear()
-        wanted = {"schema": SCHEMA, **json.loads(json.dumps(identity))}
+        wanted = {"schema": SCHEMA, "id": new_id(), **json.loads(json.dumps(identity))}
         path = self.folder / "config.json"
         if not path.exists():
             with os_errors_in_one_line(f"cannot write {path}"):
@@ -155,10 +161,10 @@ class Run:
 
     def require_same(self, identity: dict[str, Any]) -> None:
         """Refuse a run with another config, if one is there."""
-        changes = self.differences(identity)
-        if changes:
+        found = self.differences(identity)
+        if found:
             raise UserError(
-                f"{self.folder}: holds a run with another config ({'; '.join(changes)}); "
+                f"{self.folder}: holds a run with another config ({'; '.join(found)}); "
                 "choose another --out, or --fresh to start over"
             )
 
@@ -225,39 +231,32 @@ class Run:
             write_json(path, sessions)
 
 
-def identity(
-    experiment: str,
-    preset: str,
-    seed: int,
-    config: TrainConfig,
-    precision: Precision = "float32",
-) -> dict[str, Any]:
-    """What makes a run the run it is: the content of its config.json."""
-    return {
-        "experiment": experiment,
-        "preset": preset,
-        "seed": seed,
-        "precision": precision,
-        "config": to_json(config),
-    }
-
-
-def find_checkpoint(path: Path | str) -> tuple[Run, checkpoint.Checkpoint]:
-    """From a run folder or one of its checkpoint folders: the run, and a whole checkpoint."""
+def run_at(path: Path | str) -> Run:
+    """The run of a run folder, or of one of its checkpoint folders."""
     path = Path(path)
-    if checkpoint.NAME.fullmatch(path.name) and path.parent.name == "checkpoints":
-        return Run(path.parent.parent), checkpoint.load(path)
-    run = Run(path)
-    run.read()
-    problems: list[str] = []
-    found = checkpoint.newest(run.checkpoints, problems.append)
-    if found is None:
-        why = f" ({problems[0]})" if problems else ""
+    return Run(path.parent.parent if _is_checkpoint(path) else path)
+
+
+def find_checkpoint(
+    path: Path | str, report: Callable[[str], None] = lambda line: None
+) -> tuple[Run, Checkpoint]:
+    """From a run folder or one of its checkpoint folders: the run, and a whole checkpoint.
+
+    Args:
+        path: of a run, which gives its newest whole checkpoint, or of a checkpoint.
+        report: takes a line that names both if newer ones are damaged.
+    """
+    path, run = Path(path), run_at(path)
+    if _is_checkpoint(path):
+        return run, run.load(path)
+    found = checkpoint.find(run.checkpoints, run.read())
+    if found.checkpoint is None:
+        why = "".join(f" ({problem})" for problem in list(found.damaged.values())[:1])
         raise UserError(f"{path}: no whole checkpoint in it{why}")
-    return run, found
+    if found.warning:
+        report(found.warning)
+    return run, found.checkpoint
 
 
-def _flat(saved: dict[str, Any]) -> dict[str, Any]:
-    """Every field of an identity; those of older versions get the defaults of newer fields."""
-    rest = {key: value for key, value in saved.items() if key not in ("config", "schema", "preset")}
-    return {"precision": "float32", **rest, **with_defaults(saved["config"])}
+def _is_checkpoint(path: Path) -> bool:
+    return bool(checkpoint.NAME.fullmatch(path.name)) and path.parent.name == "checkpoints"
