@@ -41,7 +41,7 @@ def call(*args: str, code: int = 0) -> tuple[str, str]:
     return out.getvalue(), err.getvalue()
 
 
-def tested(run: Path) -> dict[str, Any]:
+def evaluated(run: Path) -> dict[str, Any]:
     """The metrics of `nps eval`."""
     call("eval", str(run))
     metrics: dict[str, Any] = json.loads((run / "test.json").read_text())
@@ -99,8 +99,8 @@ def test_seeds_become_runs_of_their_own(tmp_path):
     for seed in range(3):
         alone = tmp_path / f"alone-{seed}"
         call("train", "arithmetic", "--out", str(alone), "--epochs=2", f"--seed={seed}", *SMALL)
-        ours = tested(tmp_path / f"runs/seed-{seed}")
-        assert ours["mse"] == pytest.approx(tested(alone)["mse"], rel=1e-4)
+        ours = evaluated(tmp_path / f"runs/seed-{seed}")
+        assert ours["mse"] == pytest.approx(evaluated(alone)["mse"], rel=1e-4)
         assert nps.load(tmp_path / f"runs/seed-{seed}").model.layer.rules.embedding.shape == (4, 12)
     config = json.loads((tmp_path / "runs/seed-2/config.json").read_text())
     assert config["seed"] == 2

@@ -200,6 +200,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
     assert err.endswith("mine: its data have changed; --fresh starts over\n")
     assert err.count("\n") == 1
     assert "the data have changed since its training" in call("eval", str(tmp_path / "mine"))[1]
+    assert [path.name for path in tmp_path.glob("mine/test*")] == ["test-on-changed-data.json"]
     np.savez(file, **before)
     assert "resuming after step 3" in call(*command, "--epochs=3")[1]
 

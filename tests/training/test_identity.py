@@ -9,8 +9,9 @@ import torch
 
 import nps
 from nps.errors import UserError
+from nps.experiments import EXPERIMENTS
 from nps.training import checkpoint
-from nps.training.identity import changes, signature
+from nps.training.identity import PLACES, changes, signature
 from nps.training.run import Run, find_checkpoint, run_at
 from tests.test_cli import SMALL, call
 from tests.training.tools import files
@@ -177,7 +178,14 @@ def test_changes_ignore_ids_unless_asked_and_know_renamed_and_newer_fields():
     assert changes(old, {**new, "config": {"context_from": 0.5, "epochs": 7}}) == [
         "epochs: 100 -> 7"
     ]
-    assert signature({**old, "preset": "p", "precision": "bf16"}) == old
+    moved = {**old["config"], "start_from": "somewhere"}
+    assert signature({**old, "preset": "p", "precision": "bf16", "config": moved}) == old
+
+
+def test_paths_of_data_may_change():
+    """Moved episodes are given by --data; the run stays the run."""
+    fields = {experiment.data_field for experiment in EXPERIMENTS.values()}
+    assert fields - {None} <= PLACES
 
 
 def test_the_run_of_a_path(tmp_path):

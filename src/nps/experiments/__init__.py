@@ -152,21 +152,22 @@ def evaluate(
 ) -> dict[str, Any]:
     """Test a trained run; returns the metrics and writes them to its test.json.
 
-    Those of an older checkpoint, of the last model or of another test set (`on`) go to files of
-    their own (`tested.py`), since tables are made from test.json.
+    Those of an older checkpoint, of the last model, of another test set (`on`) or of data that have
+    changed go to files of their own (`tested.py`), since tables are made from test.json.
     """
     run, checkpoint, task, model = _load(path, device, which, changes, say)
+    changed = None if run.trained_on(task.fingerprint) else "changed-data"
     task = with_test_set(path, task, on)
     metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
     if on is None:
         metrics |= task.test(model) | _compared_with_start(run, task, model, device)
     else:
         metrics |= {"on": on} | task.test(model)
-    file = metrics_path(run, checkpoint, which, on)
+    file = metrics_path(run, checkpoint, which, on or changed)
     with os_errors_in_one_line(f"cannot write {file}"):
         write_json(file, metrics)
     if file.name != "test.json":
-        say(f"written to {file}; tables show test.json, of the run's best model and own test set")
+        say(f"written to {file}; tables show test.json, of the run's best model and own data")
     return metrics
 
 

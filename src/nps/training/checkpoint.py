@@ -150,7 +150,7 @@ def _require_owner(path: Path, run: Any, owner: Identity | None) -> None:
         return
     if not isinstance(run, dict) or not isinstance(run.get("config"), dict):
         raise Damaged(f"{path}: damaged, state.json does not say of which run it is")
-    found = [] if owner is None else changes(run, signature(owner), ids=True)
+    found = [] if owner is None else changes(signature(run), signature(owner), ids=True)
     if found:
         raise Foreign(f"{path}: a checkpoint of another run ({'; '.join(found)}); remove it")
 

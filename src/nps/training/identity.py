@@ -17,6 +17,11 @@ from nps.training.precision import Precision
 Identity = dict[str, Any]
 """experiment, preset, seed, precision, config; and once the run is created, id."""
 
+SIGNED = {"id", "experiment", "seed"}
+"""Keys of an identity that each checkpoint repeats, with the config."""
+PLACES = {"start_from", "episodes"}
+"""Config fields that are paths of other files, which may be moved after the training."""
+
 
 def identity(
     experiment: str,
@@ -41,7 +46,8 @@ def new_id() -> str:
 
 def signature(run: Identity) -> Identity:
     """What a checkpoint repeats of its run: enough to know it, and to say how another differs."""
-    return {key: run[key] for key in ("id", "experiment", "seed", "config") if key in run}
+    config = {key: value for key, value in run["config"].items() if key not in PLACES}
+    return {key: run[key] for key in run if key in SIGNED} | {"config": config}
 
 
 def changes(old: Identity, new: Identity, *, ids: bool = False) -> list[str]:
