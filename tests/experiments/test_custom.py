@@ -222,6 +222,7 @@ BROKEN = {
     "text": (b"hello", "truncated, or not a .npz file"),
     "no action": ({"action": None}, "no action; the file has"),
     "short": ({"action": np.zeros(3, int)}, "action: got 3 rows for 147 frames"),
+    "black": ({"obs": np.zeros((147, 20, 20, 3), np.uint8)}, "obs: all images are equal, expected"),
     "range": ({"obs": np.full((147, 20, 20, 3), 7.0)}, "obs: got values from 7 to 7, expected 0"),
     "too many": ({"action": np.full(147, 10**12)}, "action: got 1000000000000, expected numbers b"),
     "one episode": ({"episode_end": np.arange(147) == 146}, "got 1 episode, expected at least 3"),

@@ -35,6 +35,7 @@ def jobs(tmp_path, monkeypatch):
         return Report("none")
 
     monkeypatch.setattr(experiments.EXPERIMENTS["world-model"], "report", report)
+    monkeypatch.setattr(experiments.EXPERIMENTS["world-model"], "inspect_in_report", False)
 
     def run(*flags: str, side: int = 20) -> list[set[str]]:
         np.savez(tmp_path / "my.npz", **arrays_of(side=side))
@@ -42,7 +43,11 @@ def jobs(tmp_path, monkeypatch):
         call("run", "world-model", "--data=my.npz", *flags)
         assert [job.arguments[0] for job in started] == ["world-model", "world-model-gnn"]
         return [
-            {word for word in job.arguments if word.startswith(("--epochs", "--extractor"))}
+            {
+                word
+                for word in job.arguments
+                if word.startswith(("--epochs", "--extractor", "--frames"))
+            }
             for job in started
         ]
 
@@ -54,9 +59,10 @@ def jobs(tmp_path, monkeypatch):
     [
         ([], 20, {"--epochs=10", "--extractor=small"}),
         (["--quick"], 20, {"--epochs=10", "--extractor=small"}),
-        ([], 25, {"--epochs=10"}),  # no multiple of 10, which small needs
+        ([], 25, {"--epochs=10", "--extractor=small"}),
         (["--epochs=3"], 20, {"--epochs=3", "--extractor=small"}),
         (["--extractor=large"], 20, {"--epochs=10", "--extractor=large"}),
+        (["--frames=2"], 20, {"--epochs=10", "--extractor=small", "--frames=2"}),
         (["--full"], 20, set()),
         (["--full", "--epochs=30", "--extractor=small"], 20, {"--epochs=30", "--extractor=small"}),
     ],
@@ -88,11 +94,5 @@ def test_a_short_training_says_nothing(tmp_path):
 
 
 def test_the_time_is_told_in_words():
-    assert cpu_time.slow(3_000, small_fits=True).startswith(
-        "this takes about 50 minutes on this CPU"
-    )
-    assert cpu_time.slow(7_200, small_fits=True).startswith(
-        "this takes about 2.0 hours on this CPU"
-    )
-    line = cpu_time.slow(7_200, small_fits=False)
-    assert "--extractor small (for images with sides that are multiples of 10)" in line
+    assert cpu_time.slow(3_000).startswith("this takes about 50 minutes on this CPU")
+    assert cpu_time.slow(7_200).startswith("this takes about 2.0 hours on this CPU")

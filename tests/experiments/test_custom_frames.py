@@ -12,6 +12,9 @@ from nps.worlds.custom import load_episodes
 from tests.experiments.stacks import assert_stack_equals_single
 from tests.experiments.test_custom import FLAGS, arrays_of, task_of
 from tests.test_cli import call
+from tests.test_docs import ROOT, code_blocks
+
+TWO_EPOCHS = [*FLAGS, "--epochs=2"]
 
 
 def moving(lengths=(14,) * 30, side=20):
@@ -70,10 +73,10 @@ def test_train_resume_eval_inspect_and_load(tmp_path, file):
     assert json.loads((tmp_path / "mine/config.json").read_text())["config"]["frames"] == 2
     _, err = call(*[each for each in command if each != "--frames=2"], "--epochs=1", code=2)
     assert "frames" in err
-    assert "h1" in call("eval", out)[0]
+    assert "Predicted" in call("eval", out)[0]
     assert "Nothing moves" in call("inspect", out)[0]
     np.savez(tmp_path / "other.npz", **moving((12, 13, 14)))
-    assert "h1" in call("eval", out, f"--on={tmp_path / 'other.npz'}")[0]
+    assert "Predicted" in call("eval", out, f"--on={tmp_path / 'other.npz'}")[0]
     task, model = load_task(out)
     assert task.config.frames == 2
     episodes = load_episodes(file, frames=task.config.frames)
@@ -126,8 +129,30 @@ def test_images_that_are_not_square_train_with_every_extractor(tmp_path, extract
     out = tmp_path / "mine"
     flags = [*FLAGS, f"--extractor={extractor}", "--frames=2", "--test-steps=5", "--epochs=1"]
     call("train", "world-model", f"--data={tmp_path / 'my.npz'}", f"--out={out}", *flags)
-    assert "h1" in call("eval", str(out))[0]
+    assert "Predicted" in call("eval", str(out))[0]
     assert "Nothing moves" in call("inspect", str(out))[0]
     model = load_task(out)[1]
     assert model.encoder.size == (12, 17)
     assert model.encode(load_episodes(tmp_path / "my.npz", frames=2).obs[:3]).shape == (3, 2, 16)
+
+
+def test_the_example_of_the_data_page_runs(tmp_path, monkeypatch):
+    """What load_episodes gives is what the model takes; roll-outs compare with what is seen."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("pole.npz", **moving())
+    call("train", "world-model", "--data=pole.npz", "--out=runs/pole", "--frames=2", *TWO_EPOCHS)
+    page = ROOT / "docs/guides/data.md"
+    (example,) = (code for code in code_blocks(page, "python") if "nps.load" in code)
+    found = {}
+    with torch.no_grad():
+        exec(example, found)
+    episodes, task = found["episodes"], found["run"].task
+    every = load_episodes(tmp_path / "pole.npz")
+    assert torch.equal(episodes.obs, every.stacked(2).obs)
+    train = task.sets["train"]
+    at, zero = train.start, torch.zeros_like(train.start)
+    images = train.images(torch.arange(len(at)), zero)
+    assert torch.equal(images, episodes.obs[at])
+    assert images.dtype == episodes.obs.dtype
+    assert found["predicted"].shape == (len(found["first"]), 10, 2, 16)
+    assert found["seen"].shape == found["slots"].shape

@@ -206,7 +206,10 @@ def test_no_number_of_steps_that_no_episode_has(tmp_path):
 
 def test_a_world_in_which_nothing_happens(tmp_path):
     arrays = arrays_of((11,) * 9)
-    np.savez(tmp_path / "my.npz", **{**arrays, "obs": np.zeros_like(arrays["obs"])})
+    black = np.zeros_like(arrays["obs"])
+    held = torch.cat([*held_out(9, Config.held_out, Config.data_seed).values()]).tolist()
+    black[11 * min({*range(9)} - {*held})] = 255  # data that are black everywhere are refused
+    np.savez(tmp_path / "my.npz", **{**arrays, "obs": black})
     task = task_of(tmp_path / "my.npz")
     metrics, text = concluded(task, task.make_model(0).eval())
     assert metrics["chance"] == metrics["copied_all"] == 1.0

@@ -151,7 +151,7 @@ def test_train_by_the_id_of_a_data_set(made, tmp_path):
     flags = [*FLAGS, "--batch-size=2", "--epochs=1"]
     call("train", "world-model", data, f"--out={out}", *flags)
     assert json.loads((out / "config.json").read_text())["config"]["episodes"] == str(folder)
-    assert "h1" in call("eval", str(out), "--on=minari:mine/dots-v0")[0]
-    assert "h1" in call("eval", str(out), data)[0]
+    assert "Predicted" in call("eval", str(out), "--on=minari:mine/dots-v0")[0]
+    assert "Predicted" in call("eval", str(out), data)[0]
     _, err = call("train", "world-model", f"{data}1", f"--out={tmp_path / 'no'}", code=2)
     assert "minari:mine/dots-v01: no such data set" in err

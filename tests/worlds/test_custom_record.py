@@ -66,11 +66,16 @@ class Undrawn(Drawn):
         raise gymnasium.error.DependencyNotInstalled("run `pip install pencils`")
 
 
+class Black(Walk):
+    def _image(self):
+        return np.zeros((6, 7, 3), np.uint8)
+
+
 class Several(Walk):
     action_space = spaces.MultiDiscrete([2, 3])
 
 
-for each in (Walk, Drawn, Undrawn, Several):
+for each in (Walk, Drawn, Undrawn, Black, Several):
     gymnasium.register(f"nps-test/{each.__name__}-v0", entry_point=each)
 
 
@@ -226,6 +231,11 @@ def test_what_fails_is_one_line_and_nothing_is_written(mine, message):
         ("No-v0", "a.npz", "No-v0: Environment `No` doesn't exist; if another package brings it: "),
         ("nowhere:No-v0", "a.npz", "nowhere:No-v0: No module named 'nowhere'"),
         ("nps-test/Undrawn-v0", "a.npz", "nps-test/Undrawn-v0: reset: DependencyNotInstalled: run"),
+        (
+            "nps-test/Black-v0",
+            "a.npz",
+            "Black-v0: obs: all images are equal, expected some",
+        ),
         ("nps-test/Several-v0", "a.npz", "actions: got MultiDiscrete([2 3]), expected Discrete or"),
         ("nps-test/Walk-v0", "a.pkl", "a.pkl: expected .npz, .h5, .hdf5 in a folder that exists"),
         ("nps-test/Walk-v0", "no/a.npz", "no/a.npz: expected .npz, .h5, .hdf5 in a folder that ex"),

@@ -7,13 +7,11 @@ or continuous actions, episodes of any length.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from nps.errors import UserError
 from nps.experiments.custom.config import Config
 from nps.experiments.custom.cpu_time import advice
 from nps.experiments.custom.inspect import curves_figure, headline, inspect_own
@@ -51,16 +49,6 @@ class Custom(Experiment[Config, CustomTask]):
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
         return headline(metrics, config)
-
-    def shorten(self, preset: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Fewer epochs, and the fastest extractor if it takes images of this size."""
-        changes = dict(QUICK[preset])
-        try:
-            config = replace(PRESETS[preset].config, **{**changes, **given})
-            self.make_task(cast(Config, config), torch.device("cpu"))
-        except UserError:  # the images do not fit, or nothing does: then training says so
-            del changes["extractor"]
-        return changes
 
     def advice(self, task: CustomTask, model: Any, config: Config) -> str | None:
         return advice(task, model, config)

@@ -10,7 +10,6 @@ import torch
 from nps.experiments.custom.config import Config
 from nps.experiments.custom.task import CustomTask
 from nps.models.world_model import WorldModel
-from nps.perception.extractors import SHRINKS
 from nps.training.task import Batch
 
 FASTEST = "small"
@@ -25,21 +24,16 @@ def advice(task: CustomTask, model: WorldModel, config: Config) -> str | None:
         return None
     steps = config.epochs * (task.examples // config.batch_size)
     seconds = steps * seconds_a_step(task, model, config)
-    return slow(seconds, small_fits=can_shrink(task)) if seconds > LONG else None
+    return slow(seconds) if seconds > LONG else None
 
 
-def slow(seconds: float, *, small_fits: bool) -> str:
+def slow(seconds: float) -> str:
     """The line for a training that takes so long."""
     hours = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes"
-    small = f"--extractor {FASTEST}"
-    if not small_fits:
-        small += f" (for images with sides that are multiples of {SHRINKS[FASTEST]})"
-    return f"this takes about {hours} on this CPU; faster: {small}, fewer --epochs, --device cuda"
-
-
-def can_shrink(task: CustomTask) -> bool:
-    """Whether the fastest extractor takes images of this size."""
-    return not any(side % SHRINKS[FASTEST] for side in task.image[:2])
+    return (
+        f"this takes about {hours} on this CPU; faster: --extractor {FASTEST}, fewer --epochs, "
+        "--device cuda"
+    )
 
 
 def seconds_a_step(task: CustomTask, model: WorldModel, config: Config) -> float:

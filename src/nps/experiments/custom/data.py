@@ -19,6 +19,7 @@ from nps.experiments.world_models.config import HORIZONS
 from nps.experiments.world_models.episodes import numbered
 from nps.training import rng
 from nps.worlds.custom import RecordedEpisodes
+from nps.worlds.custom.check import require_change
 from nps.worlds.custom.episodes import stack_frames
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def all_segments(
 def _segments_of(
     data: RecordedEpisodes, rows: Rows, frames: int, device: torch.device
 ) -> dict[str, Segments]:
+    require_change(data.obs)
     shared = data.obs.to(device), data.action.to(device), data.first.to(device), frames
     return {
         name: Segments(*shared, at.to(device), lengths.to(device))

@@ -11,10 +11,11 @@ PRESETS = {
 }
 
 QUICK = {name: {"epochs": 10, "extractor": "small"} for name in PRESETS}
-"""A few minutes on two cores. `small` only if it takes images of this size."""
+"""A few minutes on two cores."""
 
 ADJUSTABLE = {
     "epochs": "Passes over the training set (default: 100, quick: 10).",
     "extractor": "The encoder of the images: on a CPU, small is by far the fastest "
-    "(default: medium, quick: small if the images allow it).",
+    "(default: medium, quick: small).",
+    "frames": "Frames of an observation: one holds no velocity (default: 1).",
 }

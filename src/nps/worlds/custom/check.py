@@ -164,3 +164,11 @@ def _tensor(key: str, array: ndarray) -> Tensor:
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ValueError(f"{key}: got {array[where]} in row {where[0]}, expected finite numbers")
     return torch.from_numpy(array)
+
+
+def require_change(obs: Iterable[ndarray] | Shaped[Tensor, "N ..."]) -> None:
+    """Refuse images that are all the same: a camera that is off, or nothing that is drawn."""
+    images = iter(obs)
+    first = np.asarray(next(images))
+    if all(np.array_equal(first, np.asarray(image)) for image in images):
+        raise ValueError("obs: all images are equal, expected some that change")

@@ -12,6 +12,7 @@ import numpy as np
 from nps.errors import UserError
 from nps.files import replace_file
 from nps.worlds.custom.arrays import Arrays, joined, optional
+from nps.worlds.custom.check import require_change
 from nps.worlds.custom.environment import Size, image_of
 from nps.worlds.custom.files import SUFFIXES, suffix
 from nps.worlds.custom.spaces import action_rows, require_actions
@@ -64,7 +65,12 @@ def record(
                 break
         recorded.append((np.stack(images), action_rows(env.action_space, np.stack(actions))))
         report(episode + 1)
-    return joined(recorded)
+    arrays = joined(recorded)
+    try:
+        require_change(arrays["obs"])
+    except ValueError as error:  # some draw nothing with SDL_VIDEODRIVER=dummy
+        raise UserError(f"{error}; does the environment draw? --wrapper can change that") from None
+    return arrays
 
 
 def _chosen(policy: Policy | None, observation: Any, space: Any) -> Any:
