@@ -2,6 +2,7 @@
 
     python docs/figures.py                                # all that results/ and the worlds give
     python docs/figures.py --run runs/best/seed-0         # and those of a trained blocks-best
+    python docs/figures.py --own runs/empty               # and of docs/guides/environments.md
 
 The figures of an experiment are drawn by its report (`nps table results/X --report`), those of
 speed by `nps bench --table … --draw`. Pushes and roll-outs need a trained model, and models are not
@@ -50,6 +51,8 @@ BENCH = {
     "cuda": ("h200/sweep-slots.json", "h200/sweep-slots-64.json", "h200/sweep-rules.json"),
 }
 TRAINED = {"pushes": "blocks-pushes", "rollouts": "blocks-rollouts"}
+OWN = {"rollouts": "own-rollouts"}
+"""Of a model of MiniGrid-Empty, which docs/guides/environments.md records and trains."""
 MODES = ("observed", "unobserved", "fixed-unobserved", "fixed-palette")
 ROUNDS, WORLDS = 4, 4
 
@@ -148,7 +151,13 @@ def animation(pushes: Pushes, contexts: list[int]) -> bytes:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help="a trained run of blocks-best")
-    run = parser.parse_args().run
+    parser.add_argument("--own", type=Path, help="a trained run of docs/guides/environments.md")
+    given = parser.parse_args()
+    run, own = given.run, given.own
+    if own is not None:
+        nps("inspect", own.resolve())
+        for source, name in OWN.items():
+            shutil.copyfile(own / f"figures/{source}.png", IMAGES / f"{name}.png")
     from_reports()
     from_bench()
     (IMAGES / "blocks.png").write_bytes(of_modes())

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,6 +41,13 @@ def call(*args: str, code: int = 0) -> tuple[str, str]:
     return out.getvalue(), err.getvalue()
 
 
+def evaluated(run: Path) -> dict[str, Any]:
+    """The metrics of `nps eval`."""
+    call("eval", str(run))
+    metrics: dict[str, Any] = json.loads((run / "test.json").read_text())
+    return metrics
+
+
 def start(*args: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "nps", *args]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -64,13 +72,17 @@ def test_train_resume_eval_load(tmp_path):
     assert err == ""  # silent when not a terminal
     assert "complete, 20 steps" in call(*train)[1]
     out, _ = call("eval", run)
-    assert re.search(r"mse +0\.\d+", out)
+    assert re.search(r"Error \(MSE\) +│ +0\.\d+ │ +0\.\d+ │ +copying the input", out)
     assert "rule 3:" in out
+    assert "nmi" not in out
+    out, _ = call("eval", run, "--all")
+    assert re.search(r"mse +0\.\d+", out)
+    assert re.search(r"nmi +0\.\d+", out)
     tested = json.loads((tmp_path / "run/test.json").read_text())
     assert sum(map(sum, tested["table"])) == 50
-    model = nps.load(run)
+    model = nps.load(run).model
     assert not model.training
-    last = nps.load(tmp_path / "run/checkpoints/step-00000020", which="last")
+    last = nps.load(tmp_path / "run/checkpoints/step-00000020", which="last").model
     assert model.layer.rules.embedding.shape == last.layer.rules.embedding.shape == (4, 12)
     provenance = json.loads((tmp_path / "run/provenance.json").read_text())
     assert provenance[0]["from_step"] == 0
@@ -87,10 +99,9 @@ def test_seeds_become_runs_of_their_own(tmp_path):
     for seed in range(3):
         alone = tmp_path / f"alone-{seed}"
         call("train", "arithmetic", "--out", str(alone), "--epochs=2", f"--seed={seed}", *SMALL)
-        ours = call("eval", str(tmp_path / f"runs/seed-{seed}"))[0].splitlines()
-        theirs = call("eval", str(alone))[0].splitlines()
-        assert float(ours[0].split()[1]) == pytest.approx(float(theirs[0].split()[1]), rel=1e-4)
-        assert nps.load(tmp_path / f"runs/seed-{seed}").layer.rules.embedding.shape == (4, 12)
+        ours = evaluated(tmp_path / f"runs/seed-{seed}")
+        assert ours["mse"] == pytest.approx(evaluated(alone)["mse"], rel=1e-4)
+        assert nps.load(tmp_path / f"runs/seed-{seed}").model.layer.rules.embedding.shape == (4, 12)
     config = json.loads((tmp_path / "runs/seed-2/config.json").read_text())
     assert config["seed"] == 2
     assert "seeds: got 0" in call(*train, "--seeds=0", code=2)[1]
@@ -145,7 +156,7 @@ def test_another_config_in_the_folder_is_refused_with_a_diff(tmp_path):
     assert "rules: 4 -> 6" in err
     assert (tmp_path / "run/config.json").read_bytes() == before
     call("train", "arithmetic", "--out", run, "--epochs=1", "--rules=6", "--fresh", *SMALL)
-    assert nps.load(run).layer.rules.embedding.shape[0] == 6
+    assert nps.load(run).model.layer.rules.embedding.shape[0] == 6
 
 
 @pytest.mark.parametrize(
@@ -202,7 +213,7 @@ def test_signal_saves_and_resume_equals_the_uninterrupted_run(tmp_path, signum, 
         (["data"], "expected WORLD first, e.g. nps data mnist"),
         (
             ["data", "atari", "--game", "pang"],
-            "one of ('all', 'pong', 'space_invaders', 'freeway', 'breakout', 'qbert')",
+            "expected one of all, pong, space_invaders, freeway, breakout, qbert",
         ),
         (["data", "mnits"], "unknown world 'mnits'; did you mean mnist?"),
         (["data", "mnist", "--data", "nowhere"], "--data: no such folder"),
@@ -237,10 +248,8 @@ def test_a_refused_training_leaves_its_folder_free(tmp_path, seeds):
     _, err = call(*train, "--batch-size=61", code=2)
     assert err == ("nps: error: batch_size: got 61, expected at most the 60 training examples\n")
     _, err = call(*train, "--batch-size=60", "--hidden-dim=10000000", code=1)
-    assert err == (
-        "nps: error: nps train blocks-nps: not enough memory "
-        "(tried to allocate 400000000000000 bytes)\n"
-    )
+    assert err.startswith("nps: error: nps train blocks-nps: not enough memory: 10000000 x 1")
+    assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
     call(*train, "--batch-size=60")
 

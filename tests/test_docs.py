@@ -71,7 +71,8 @@ def test_every_image_but_the_diagrams_is_drawn_by_one_command(drawing):
         f"{device}-time-over-{axis}.png" for device in drawing.BENCH for axis in ("slots", "rules")
     }
     trained = {f"{name}.png" for name in drawing.TRAINED.values()}
-    drawn = reports | bench | trained | {"blocks.png", "pushes.gif"}
+    own = {f"{name}.png" for name in drawing.OWN.values()}
+    drawn = reports | bench | trained | own | {"blocks.png", "pushes.gif"}
     assert {path.name for path in drawing.IMAGES.iterdir()} == drawn | {"overview.svg", "house.svg"}
 
 

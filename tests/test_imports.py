@@ -20,13 +20,14 @@ LAYERS = [
     {"commands"},
     {"jobs", "bench"},
     {"experiments"},
-    {"training", "models", "inspect", "rollouts"},
+    {"training", "models", "inspect"},
     {"perception", "interactions"},
-    {"networks"},
+    {"networks", "rollouts"},
     {"kernels"},  # called by whoever has a plain twin; may know the rules whose twin it is
     {"rules", "worlds", "metrics"},
-    {"files", "flags", "capture", "allocator"},
-    {"errors", "version"},
+    {"flags"},
+    {"reading", "files", "threads", "flag_help", "capture", "allocator"},
+    {"errors", "schema", "version"},
 ]
 LEVEL = {package: level for level, packages in enumerate(reversed(LAYERS)) for package in packages}
 

@@ -88,7 +88,7 @@ def test_composed_by_rules(runs, tmp_path):
         ("mnist", ["--rules=0", "--out=p.gif"], "--out: got p.gif, expected a name ending in .png"),
         ("mnist", ["--out=p.png"], "--out: there is no picture to write"),
         ("mlp", ["--rules=0"], "--rules: this model has no rules"),
-        ("arithmetic", ["--compose=rotate_left"], "(a run of arithmetic): Unrecognized options"),
+        ("arithmetic", ["--compose=rotate_left"], "(a run of arithmetic): unknown flag --compose"),
         (None, [], "nowhere: no such run folder"),
     ],
 )

@@ -23,13 +23,14 @@ def untrained(tmp_path, monkeypatch):
     for experiment in EXPERIMENTS.values():
         monkeypatch.setattr(experiment, "report", report)
         monkeypatch.setattr(experiment, "prepare", lambda config: None)
+        monkeypatch.setattr(experiment, "inspect_in_report", False)
     return tmp_path
 
 
 def test_the_whole_is_asked_for_with_the_same_data(untrained):
     (untrained / "my file.h5").write_text("")
     out, _ = call("run", "world-model", "--quick", "--data=my file.h5")
-    assert "nps run world-model --data 'my file.h5' --seeds 10\n" in out
+    assert "nps run world-model --data 'my file.h5' --seeds 10 --device cuda\n" in out
     assert "Report: runs/world-model-quick/report.html\n" in out  # it has no figures
 
 

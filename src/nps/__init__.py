@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from nps import rules as rules
     from nps import training as training
     from nps import worlds as worlds
-    from nps.experiments import load
-    from nps.rollouts import rollout
+    from nps.experiments.loaded import LoadedRun, load
+    from nps.experiments.train import presets, train
+    from nps.rollouts import Rollout, rollout
     from nps.rules import (
         ConvRules,
         MLPRules,
@@ -37,22 +38,30 @@ _HOME = {
     "RuleSet": "nps.rules",
     "MLPRules": "nps.rules",
     "ConvRules": "nps.rules",
-    "load": "nps.experiments",
+    "load": "nps.experiments.loaded",
+    "LoadedRun": "nps.experiments.loaded",
+    "presets": "nps.experiments.train",
+    "train": "nps.experiments.train",
     "rollout": "nps.rollouts",
+    "Rollout": "nps.rollouts",
 }
 _PACKAGES = {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"}
 
 __all__ = [
     "ConvRules",
+    "LoadedRun",
     "MLPRules",
     "ParallelNPS",
+    "Rollout",
     "RuleConfig",
     "RuleSet",
     "SequentialNPS",
     "Trace",
     "__version__",
     "load",
+    "presets",
     "rollout",
+    "train",
 ]
 
 

@@ -6,28 +6,30 @@ with exit code 1. A run that is stopped saves first and exits with 143 (SIGTERM)
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 from nps.allocator import keep_freed_memory
 from nps.commands import COMMANDS
-from nps.errors import RunFailed, UserError, nearest, say
+from nps.errors import RunFailed, UserError, nearest, reason, say
 from nps.training.signals import Interrupted
 from nps.version import __version__
 
 USAGE = """\
 nps: Neural Production Systems, the paper's experiments and your own
 
-  nps run EXPERIMENT       train and test the models of an experiment, write report.html
-  nps train PRESET         train one model into a run folder; the same command again resumes
-  nps eval RUN             test a trained model
-  nps inspect RUN          see its rules: what each one does, and for which operation or action
-  nps sweep PRESET         train a grid of configs with several seeds each, make one table
+  nps run EXPERIMENT       train and test the models of an experiment, report
+  nps train PRESET         train one model; the same command again resumes
+  nps eval RUN             test a trained model: its numbers, and a verdict
+  nps inspect RUN          see its rules: what each one does, and for what
+  nps sweep PRESET         train a grid of configs, several seeds each
   nps table RESULTS        print the results table of a folder of runs
   nps presets              list all presets
   nps bench                time the layers against GNN and attention
-  nps data mnist | atari   find, download or make the files that an experiment needs
+  nps data mnist | atari   find, download or make the files of an experiment
 
   nps COMMAND --help       flags and examples
 
@@ -43,8 +45,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `nps`."""
     args = list(sys.argv[1:] if argv is None else argv)
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names and numbers print in any encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _dispatch(args)
+        sys.stdout.flush()
     except UserError as error:
         say(f"error: {error}")
         sys.exit(2)
@@ -57,6 +62,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # e.g. `nps presets | head`
+        _write_no_more()
+    except (OSError, MemoryError, RuntimeError) as error:
+        if (why := reason(error)) is None:
+            raise
+        _write_no_more()
+        say(f"error: {why}")
+        sys.exit(1)
+
+
+def _write_no_more() -> None:
+    """Drop what is left to print: a full disk would be reported again when Python ends."""
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

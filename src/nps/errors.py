@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import sys
 from collections.abc import Iterable
 
+LONGEST = 4000
+"""Characters of a message; values from a damaged file could make it any length."""
+NO_THREAD = "can't start new thread"
+"""How Python words it in a plain `RuntimeError`."""
 
-class UserError(ValueError):
+
+class OneLine(Exception):
+    """An error whose message is one line, whatever the names in it contain."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
+class UserError(OneLine, ValueError):
     """The user's input is wrong: one line, exit code 2, no traceback."""
 
 
-class RunFailed(RuntimeError):
+class RunFailed(OneLine, RuntimeError):
     """A run cannot continue (non-finite loss, full disk): one line, exit code 1."""
+
+
+def one_line(text: str) -> str:
+    """The text with newlines and other control characters escaped: names of files may have them."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST // 2]} … {plain[-LONGEST // 2 :]}"
 
 
 def say(text: str) -> None:
     """Print a line to stderr; the output of a command goes to stdout."""
-    print(f"nps: {text}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full disk: there is nobody to tell
+        print(one_line(f"nps: {text}"), file=sys.stderr)
+
+
+def reason(error: BaseException) -> str | None:
+    """Why the system refused something, in one line; None if it is another kind of error."""
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    if isinstance(error, RuntimeError) and NO_THREAD in str(error):
+        return "the system starts no more threads (see ulimit -u)"
+    if isinstance(error, OSError):
+        why = error.strerror or str(error)
+        return f"{error.filename}: {why}" if error.filename else why
+    return None
 
 
 def extra(name: str) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from nps.errors import RunFailed, UserError
-
-MAX_JSON_BYTES = 64 * 2**20
+from nps.errors import RunFailed
 
 
 def sync_folder(folder: Path) -> None:
@@ -24,11 +22,29 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def own_file(path: str, flags: int) -> int:
+    """An opener for files that we alone write: neither through a link nor into a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def delete_folder(path: Path) -> None:
+    """Delete a folder, as far as possible. `rmtree` would wait for ever for a pipe of that name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_all(file: io.FileIO, data: bytes) -> None:
+    """Write to an unbuffered file, which may take less than all at once."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -47,27 +63,11 @@ def write_json(path: Path, data: object) -> None:
     replace_file(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file, or raise a one-line error that says why it cannot be read."""
-    try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise UserError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not written by nps")
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path}: damaged, not JSON ({error})") from None
-
-
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A folder that gets its name only when everything in it is written."""
     temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    delete_folder(temporary)
     temporary.mkdir(parents=True)
     try:
         yield temporary

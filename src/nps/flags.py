@@ -1,45 +1,163 @@
-"""Parse flags into dataclasses with tyro, and fold its errors into one line."""
+"""Parse flags into dataclasses with tyro, and say in one line what is wrong with them.
+
+tyro draws its errors as boxes, in colours and as wide as the terminal. So its text is not used:
+where it refuses the arguments, `_mistake` finds out why from the dataclass itself, and
+`nps.flag_help` writes the help.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
-import re
+import os
+import sys
+import types
+import typing
 from collections.abc import Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import tyro
 
 from nps.errors import UserError
+from nps.flag_help import Flag, flags_of, help_text
 
 T = TypeVar("T")
+
+LONGEST = 60
+"""Characters of a value that an error shows."""
+LONGEST_NAME = 255
+"""Bytes of a file's name."""
+OTHER_NAMES = {"--gpu": "--device cuda", "--cuda": "--device cuda"}
+KINDS = {int: "an integer", float: "a number", type(None): "None", str: "a value", Path: "a path"}
 
 
 def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
     """Parse `args` into `cls`; `--help` prints and exits 0, mistakes are a one-line `UserError`."""
-    stderr = io.StringIO()
+    if "-h" in args or "--help" in args:
+        print(help_text(prog, about, list(flags_of(cls))))
+        sys.exit(0)
     try:
-        with contextlib.redirect_stderr(stderr):
-            parsed: T = tyro.cli(cls, args=list(args), prog=prog, description=about)
+        with contextlib.redirect_stderr(io.StringIO()):
+            parsed: T = tyro.cli(cls, args=list(args), prog=prog, console_outputs=False)
     except SystemExit as stop:
-        if stop.code == 0:
-            raise
-        raise UserError(f"{prog}: {_one_line(stderr.getvalue())}") from None
+        known = flag_names(cls)
+        why = _mistake(known, args) or _invalid_value(stop)
+        raise UserError(f"{prog}: {why or 'cannot read these flags'}") from None
     except ValueError as error:  # it parses, but its values are invalid
         raise UserError(f"{prog}: {error}") from None
+    for flag in flags_of(cls, parsed):
+        for value in flag.default if flag.takes_many else [flag.default]:
+            if isinstance(value, (str, Path)):
+                require_short_names(f"{prog}: {flag.name}", value)
     return parsed
 
 
-def _one_line(message: str) -> str:
-    """Shorten tyro's message, which has a title, the error, and sometimes similar flags.
+def require_short_names(what: str, path: str | Path) -> None:
+    """Refuse a path that no file system can hold; looking for it would raise."""
+    longest = max(len(os.fsencode(name)) for name in str(path).split("/"))
+    if longest > LONGEST_NAME:
+        raise UserError(f"{what}: got a name of {longest} bytes, expected at most {LONGEST_NAME}")
 
-    It comes in a box if the terminal has UTF-8, and with lines of dashes otherwise.
-    """
-    plain = re.sub(r"\x1b\[[0-9;]*m|╭─.*─╮|[│╰╯]", "", message)
-    sections = re.split(r"[─-]{5,}", " ".join(plain.split()))
-    has_title = "╭" not in message
-    error = sections[1 if has_title and len(sections) > 1 else 0]
-    hint = next((part for part in sections if "Perhaps you meant" in part), "")
-    flags = re.findall(r"--[\w.-]+", hint)
-    suggestion = f"; did you mean {flags[0]}?" if flags else ""
-    return error.strip().rstrip(".") + suggestion
+
+def flag_names(cls: type) -> dict[str, Flag]:
+    """Every name that can be typed, with its flag: --rules, --fresh, --no-fresh."""
+    flags = {flag.name: flag for flag in flags_of(cls)}
+    switches = {f"--no-{name[2:]}": flag for name, flag in flags.items() if flag.is_switch}
+    return flags | switches
+
+
+def nearest_flag(name: str, names: Sequence[str]) -> str:
+    """The hint "; did you mean --rules?" for a mistyped flag, or where they are listed."""
+    bare = {flag.removeprefix("--"): flag for flag in names}
+    close = difflib.get_close_matches(name.removeprefix("--"), bare, n=1, cutoff=0.6)
+    initials = {"--" + "".join(word[0] for word in flag.split("-")): flag for flag in bare}
+    found: str | None
+    if close:
+        found = bare[close[0]]
+    elif name in initials:  # --lr, --bs
+        found = f"--{initials[name]}"
+    else:
+        found = OTHER_NAMES.get(name)
+    return f"; did you mean {found}?" if found else "; --help lists the flags"
+
+
+def _mistake(known: dict[str, Flag], args: Sequence[str]) -> str | None:
+    """The first thing that is wrong with the flags themselves, or None."""
+    waiting, given = list(args), set[str]()
+    while waiting:
+        word = waiting.pop(0)
+        if not _is_flag(word):
+            hint = f"; did you mean --{word}?" if f"--{word}" in known else ""
+            return f"unexpected argument {shown(word)}{hint}"
+        name, equals, value = word.partition("=")
+        name = name[:2] + name[2:].replace("_", "-")
+        if name not in known:
+            return f"unknown flag {shorten(name)}{nearest_flag(name, list(known))}"
+        flag = known[name]
+        given.add(name)
+        values = [value] if equals else []
+        while not equals and waiting and not _is_flag(waiting[0]) and not flag.is_switch:
+            values.append(waiting.pop(0))
+            if not flag.takes_many:
+                break
+        if flag.is_switch and (equals or (waiting and not _is_flag(waiting[0]))):
+            return f"{name}: got {shown(value or waiting[0])}, expected no value"
+        if not values and not flag.is_switch and not flag.takes_many:
+            return f"{name}: got no value, expected {_spell(flag.hint)}"
+        for each in values:
+            if not _reads(each, flag.hint):
+                return f"{name}: got {shown(each)}, expected {_spell(flag.hint)}"
+    missing = [flag.name for flag in known.values() if flag.required and flag.name not in given]
+    return f"{missing[0]} is required" if missing else None
+
+
+def _invalid_value(stop: BaseException) -> str | None:
+    """What a config's own check said, which made tyro exit."""
+    cause = stop.__context__
+    while cause is not None:
+        if isinstance(cause, ValueError):
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _is_flag(word: str) -> bool:
+    """True for --rules and -x, False for values, also for -1 and a dash alone."""
+    return word.startswith("-") and word != "-" and not _reads(word, float)
+
+
+def _reads(text: str, hint: Any) -> bool:
+    """Whether a value of this type can be written like this."""
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return text in map(str, options)
+    if origin in (typing.Union, types.UnionType):
+        return any(_reads(text, option) for option in options)
+    if origin is tuple:
+        return _reads(text, options[0])
+    if hint is type(None):
+        return text == "None"
+    try:
+        hint(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _spell(hint: Any) -> str:
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, options))}"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_spell, options))
+    return _spell(options[0]) if origin is tuple else KINDS.get(hint, "a value")
+
+
+def shown(text: str) -> str:
+    return repr(shorten(text))
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -7,15 +7,27 @@ of a hundred steps costs a hundred launches, not a hundred times those of a step
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nps.capture import Captured
+from nps.rules import Trace
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+
+class Rollout(NamedTuple):
+    """What a model predicts over T steps of E episodes, and what is true."""
+
+    slots: Float[Tensor, "E T M D"]
+    """The predicted slots after each step."""
+    true: Float[Tensor, "E T M D"] | None
+    """The slots of the true observations, if these are known."""
+    trace: Trace | None
+    """What fired at each step, (E, T, K, M); None of models without rules."""
 
 
 @torch.no_grad()

@@ -8,7 +8,10 @@ and its run folder is free for whoever resumes the run.
 from __future__ import annotations
 
 import os
+import sys
 import threading
+
+from nps.errors import reason, say
 
 
 def _exit_with_parent() -> None:
@@ -17,7 +20,11 @@ def _exit_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    try:
+        threading.Thread(target=_exit_with_parent, daemon=True).start()
+    except RuntimeError as error:  # without it, a child could outlive its parent
+        say(f"error: {reason(error) or error}")
+        sys.exit(1)
     from nps.cli import main
 
     main()

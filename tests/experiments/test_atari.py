@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+import nps
 from nps.errors import UserError
-from nps.experiments import EXPERIMENTS, load_task
+from nps.experiments import EXPERIMENTS, _task, load_task
 from nps.experiments.atari import PRESETS, AtariTask, Config
 from nps.experiments.atari import data as making
 from nps.experiments.atari import report as reports
@@ -25,6 +26,7 @@ from nps.worlds.atari_games import GAMES, Settings
 from nps.worlds.atari_play import Played
 from tests.experiments.drawing import RARELY, assert_draws
 from tests.experiments.stacks import assert_stack_equals_single
+from tests.experiments.test_loaded import assert_world_model
 from tests.test_cli import call
 
 CPU = torch.device("cpu")
@@ -321,7 +323,7 @@ def test_a_game_is_played_first_where_it_can_be(tmp_path, monkeypatch, files, ca
 
 def test_mistakes_are_one_line(tmp_path):
     _, err = call("run", "atari", "--game=pang", code=2)
-    assert "invalid choice 'pang' for argument '--game'" in err
+    assert "--game: got 'pang', expected one of pong, " in err
     assert err.count("\n") == 1
     _, err = call("run", "blocks", "--game=pong", code=2)
     assert "--game" in err
@@ -344,16 +346,28 @@ def test_mistakes_are_one_line(tmp_path):
 def test_eval_needs_the_file(tmp_path, files):
     folder = str(tmp_path / "run")
     call("train", "atari-nps", f"--out={folder}", "--epochs=1", *FLAGS)
-    assert "copy_h1 " in call("eval", folder)[0]
+    assert "copy_h1 " in call("eval", folder, "--all")[0]
     _, model = load_task(folder)
     assert not model.training
     os.rename(files / "pong.npz", tmp_path / "pong.npz")
-    from nps.experiments import _task
-
     _task.cache_clear()
     assert "nps data atari" in call("eval", folder, code=2)[1]
-    assert "h1 " in call("eval", folder, f"--data={tmp_path}")[0]
+    assert "h1 " in call("eval", folder, f"--data={tmp_path}", "--all")[0]
     del os.environ["NPS_DATA"]
+
+
+def test_trace_and_rollout_in_python(tmp_path, files):
+    """Also with the file of the game in a folder that is given, which is forgotten afterwards."""
+    (tmp_path / "mine").mkdir()
+    os.rename(files / "pong.npz", tmp_path / "mine/pong.npz")
+    how = {**TINY, "epochs": 1, "progress": False}
+    with pytest.raises(UserError, match="nps data atari"):
+        nps.train("atari-nps", out=tmp_path / "run", **how)
+    nps.train("atari-nps", out=tmp_path / "run", data=tmp_path / "mine", **how)
+    assert "NPS_DATA" not in os.environ
+    _task.cache_clear()
+    assert_world_model(nps.load(tmp_path / "run", data=tmp_path / "mine"))
+    assert "NPS_DATA" not in os.environ
 
 
 def test_the_picture_while_training_shows_the_newest_frame(tmp_path, monkeypatch):

@@ -6,9 +6,15 @@ from nps.experiments.results import read_results, read_runs
 from tests.experiments.runs import session, write_run
 from tests.test_cli import call
 
+CURVE = [{"epoch": 1, "step": 2}]
+
 
 def write(folder, seed=0, mse=0.5, **changes):
-    how = {"test": {"mse": mse}, "sessions": [session(0, 1, 1.0)], "curve": [{"epoch": 1}]}
+    how = {
+        "test": {"mse": mse},
+        "sessions": [session(0, 1, 1.0)],
+        "curve": [{"epoch": 1, "step": 2}],
+    }
     return write_run(folder / f"seed-{seed}", seed=seed, **{**how, **changes})
 
 
@@ -32,7 +38,7 @@ def test_a_run_a_folder_of_seeds_and_a_folder_of_variants(tmp_path):
         ("b/seed-1", False),
         *((f"quick/{name}/seed-{seed}", False) for name in "ab" for seed in (0, 1)),
     ]
-    assert read_runs(to)[0].curve() == [{"epoch": 1}]
+    assert read_runs(to)[0].curve() == CURVE
     listed, _ = call("table", str(to), "--list")
     assert "| – | b | 2 | 2 | 0 |" in listed
     assert "| – | a | 1 | 1 | 1 |" in listed

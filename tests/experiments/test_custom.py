@@ -13,6 +13,7 @@ from nps.errors import UserError
 from nps.experiments import load_task
 from nps.experiments.custom import Config, CustomTask, with_test_set
 from nps.experiments.custom import data as splitting
+from nps.experiments.custom.verdict import verdict
 from nps.training.loop import Settings, train
 from nps.training.run import Run, identity
 from nps.training.signals import Interrupted
@@ -70,20 +71,25 @@ def test_train_eval_inspect_through_the_command_line(tmp_path, file, monkeypatch
     assert saved["config"]["episodes"] == str(file)
     assert json.loads((tmp_path / "mine/metrics.jsonl").read_text())["step"] >= 2
     monkeypatch.chdir("/")
-    steps, *rows = call("eval", str(tmp_path / "mine"))[0].splitlines()
-    assert steps.split() == ["steps", "1", "5"]
+    out = call("eval", str(tmp_path / "mine"))[0]
     tested = json.loads((tmp_path / "mine/test.json").read_text())
-    (h1,) = (row.split() for row in rows if row.startswith("h1 "))
+    words = " ".join(out.split())
+    config = saved["config"]
+    assert verdict([tested], config) in words
+    assert f"{100 * tested['predicted_1']:.1f}" in words
+    assert "h1 " not in out
+    rows = [row.split() for row in call("eval", str(tmp_path / "mine"), "--all")[0].splitlines()]
+    (h1,) = (row for row in rows if row[:1] == ["h1"])
     assert [float(number) for number in h1[1:]] == pytest.approx(
         [tested["h1_1"], tested["h1_5"]], rel=1e-5
     )
-    assert f"rollouts {tested['rollouts']}" in [" ".join(row.split()) for row in rows]
+    assert ["rollouts", str(tested["rollouts"])] in rows
     shown = call("inspect", str(tmp_path / "mine"))[0]
     assert "rule 3" in shown
     assert "Nothing moves: H@1" in shown
     _, model = load_task(tmp_path / "mine")
     assert not model.training
-    assert (model.actions.count, model.encoder.size) == (3, 20)
+    assert (model.actions.count, model.encoder.size) == (3, (20, 20))
 
 
 def test_inspect_where_actions_are_vectors(tmp_path):
@@ -135,7 +141,7 @@ def test_a_file_that_has_moved_is_asked_for(tmp_path, file):
         assert err == (
             f"nps: error: {file}: no such file or folder; give its new path with --data\n"
         )
-    assert "h1 " in call("eval", folder, f"--data={moved}")[0]
+    assert "Copy the" in call("eval", folder, f"--data={moved}")[0]
     assert json.loads((tmp_path / "mine/test.json").read_text())["episodes"] == str(moved)
     _, err = call("eval", folder, f"--data={tmp_path / 'nowhere.npz'}", code=2)
     assert "--data: no such folder or file" in err
@@ -153,7 +159,7 @@ def test_other_episodes_are_tested_all_and_beside_its_own(tmp_path, file):
     # Two episodes, and none of the highest action: not enough to train on, but to test on.
     other = arrays_of((25, 32))
     np.savez(tmp_path / "other.npz", **{**other, "action": other["action"].clip(max=1)})
-    assert "h1 " in call("eval", str(folder), f"--on={tmp_path / 'other.npz'}")[0]
+    assert "Copy the" in call("eval", str(folder), f"--on={tmp_path / 'other.npz'}")[0]
     found = json.loads((folder / "test-on-other.json").read_text())
     assert found["on"] == str(tmp_path / "other.npz")
     assert found["rollouts"] == 24 // 10 + 31 // 10
@@ -165,7 +171,7 @@ def test_other_episodes_are_tested_all_and_beside_its_own(tmp_path, file):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"side": 30}, "obs: got (C, H, W) = (3, 30, 30), expected (3, 20, 20) as in training"),
+        ({"side": 30}, "obs: got (H, W, C) = (30, 30, 3), expected (20, 20, 3) as in training"),
         ({"continuous": True}, "action: got continuous actions, expected discrete as in training"),
         ({"action": np.full(147, 4)}, "action: got 4, expected 0 to 2 as in training"),
         ({"lengths": (2,)}, "got one transition for test"),
@@ -194,6 +200,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, file):
     assert err.endswith("mine: its data have changed; --fresh starts over\n")
     assert err.count("\n") == 1
     assert "the data have changed since its training" in call("eval", str(tmp_path / "mine"))[1]
+    assert [path.name for path in tmp_path.glob("mine/test*")] == ["test-on-changed-data.json"]
     np.savez(file, **before)
     assert "resuming after step 3" in call(*command, "--epochs=3")[1]
 
@@ -215,8 +222,7 @@ BROKEN = {
     "text": (b"hello", "truncated, or not a .npz file"),
     "no action": ({"action": None}, "no action; the file has"),
     "short": ({"action": np.zeros(3, int)}, "action: got 3 rows for 147 frames"),
-    "not square": ({"obs": np.zeros((147, 20, 30, 3), np.uint8)}, "20 x 30 pixels, expected a sq"),
-    "size": ({"obs": np.zeros((147, 25, 25, 3), np.uint8)}, "size: got 25, expected a multiple"),
+    "black": ({"obs": np.zeros((147, 20, 20, 3), np.uint8)}, "obs: all images are equal, expected"),
     "range": ({"obs": np.full((147, 20, 20, 3), 7.0)}, "obs: got values from 7 to 7, expected 0"),
     "too many": ({"action": np.full(147, 10**12)}, "action: got 1000000000000, expected numbers b"),
     "one episode": ({"episode_end": np.arange(147) == 146}, "got 1 episode, expected at least 3"),
@@ -385,8 +391,14 @@ def test_a_table_of_both_models(tmp_path, file, monkeypatch):
         call("train", name, f"--data={file}", f"--out={folder}", "--epochs=1", *FLAGS)
         call("eval", folder)
     table = call("table", "runs")[0]
-    assert "| NPS: nothing moves |" in table
-    assert "| GNN |" in table
+    assert table.startswith("| Model | Steps | Predicted | 95 % interval | Copy the input |")
+    assert "| NPS | 1 |" in table
+    assert "| GNN | all steps |" in table
+    call("table", "runs", "--report")
+    page = (tmp_path / "runs/report.html").read_text()
+    assert page.index("NPS: After 1") < page.index("<th>Predicted</th>")
+    assert page.index("<th>Predicted</th>") < page.index("<td>NPS: nothing moves</td>")
+    assert "No difference between NPS and GNN can be concluded" in page
     assert "how often the slot changes most" in " ".join(
         call("inspect", "runs/world-model-gnn/seed-0")[0].split()
     )

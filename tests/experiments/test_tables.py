@@ -56,16 +56,16 @@ def compressed(*lines):
         (b"", "damaged"),
         (b"no archive", "damaged"),
         (compressed(HEADER, RUN)[:-20], "damaged"),
-        (compressed(), "expected a JSON object on each line"),
-        (compressed("{"), "not JSON lines"),
-        (compressed([1]), "expected a JSON object on each line"),
-        (lzma.compress(b"\xff\xfe"), "not JSON lines"),
-        (compressed({"a": 1}), "not a table of runs"),
+        (compressed(), ":1: damaged, not JSON"),
+        (compressed("{"), ":1: damaged, not JSON"),
+        (compressed([1]), ":1: damaged, it is a list of 1, expected an object"),
+        (lzma.compress(b"\xff\xfe"), ":1: damaged, not JSON"),
+        (compressed({"a": 1}), ":1: damaged, schema, table, experiment are missing"),
         (compressed({**HEADER, "table": "curves"}), "not a table of runs"),
         (compressed({**HEADER, "schema": 2}), "got schema 2, expected 1"),
         (
             compressed(HEADER, {**RUN, "seed": "1"}),
-            ":2: damaged, seed is missing or of a wrong type",
+            ":2: damaged, seed is '1', expected int",
         ),
         (compressed(HEADER, {k: v for k, v in RUN.items() if k != "test"}), ":2: damaged, test is"),
         (compressed(HEADER, RUN, RUN), ":3: damaged, a second run"),
@@ -89,5 +89,5 @@ def test_a_file_that_grows_without_end_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_missing_file_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="No such file"):
+    with pytest.raises(UserError, match="no such file"):
         read_table(tmp_path / "runs.jsonl.xz", "runs")

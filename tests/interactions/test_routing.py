@@ -183,7 +183,7 @@ def test_a_disabled_rule_does_not_fire():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_comes_back_in_its_own_type(dtype):
-    layer = make(stages=2)
+    layer = make(stages=2).to(dtype)
     new = layer(torch.randn(20, 3, 6).to(dtype))
     assert new.dtype == dtype
     assert torch.isfinite(new).all()

@@ -1,11 +1,13 @@
 """C-SWM's extractors: sizes, parameters, and that a stack of seeds is what each seed is alone."""
 
+import re
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from nps.perception.conv import XavierConv
-from nps.perception.extractors import ObjectEncoder
+from nps.perception.extractors import Norm, ObjectEncoder
 from nps.training.stack import Stack
 
 KINDS = {"small": 5, "medium": 10, "large": 50}
@@ -24,6 +26,43 @@ def test_shapes_and_range_of_the_maps(kind):
     assert maps.min() >= 0
     assert maps.max() <= 1
     assert model(images).shape == (3, 5, 2)
+
+
+STEPS = {"small": 10, "medium": 5, "large": 1}
+
+
+def plain_maps(model: ObjectEncoder, kind: str, images: torch.Tensor) -> torch.Tensor:
+    """The maps by torch's own layers, of an image filled up with black to whole windows."""
+    layers = list(model.extractor)[:-1]
+    height, width = (-(-side // STEPS[kind]) * STEPS[kind] for side in images.shape[1:3])
+    x = torch.zeros(len(images), images.shape[3], height, width)
+    x[:, :, : images.shape[1], : images.shape[2]] = images.movedim(-1, 1)
+    for layer in layers:
+        if isinstance(layer, XavierConv):
+            x = F.conv2d(x, layer.weight, layer.bias, layer.stride, layer.padding)
+        elif isinstance(layer, Norm):
+            statistics = layer.running_mean, layer.running_var
+            x = F.batch_norm(x, *statistics, layer.weight, layer.bias)
+            x = F.leaky_relu(x, layer.slope)
+    return x.sigmoid()
+
+
+@pytest.mark.parametrize("size", [(64, 96), (210, 160), (20, 50), (7, 3)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_need_not_be_square(kind, size):
+    torch.manual_seed(0)
+    model = ObjectEncoder(kind, 3, 2, size=size, channels=2, hidden_dim=16, width=4)
+    images = numbers(2, *size, 2)
+    model(images)  # moves the running statistics
+    with torch.no_grad():
+        maps = model.eval().maps(images)
+        torch.testing.assert_close(maps, plain_maps(model, kind, images), rtol=1e-4, atol=1e-5)
+        rows = [model.encoder(maps[:, m].flatten(1)) for m in range(3)]
+        torch.testing.assert_close(model(images), torch.stack(rows, 1), rtol=1e-4, atol=1e-5)
+        turned = (images * 255).byte()
+        torch.testing.assert_close(model(turned), model(turned / 255), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=f"expected \\(B, {size[0]}, {size[1]}, 2\\)"):
+        model(images.transpose(1, 2))
 
 
 def test_parameters_are_c_swm_s():
@@ -113,16 +152,17 @@ def test_bytes_are_numbers_from_0_to_1():
     torch.testing.assert_close(model(images), model(images.float() / 255))
 
 
+@pytest.mark.parametrize("size", [(50, 50), (32, 44)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stack_normalises_each_seed_by_itself(kind):
+def test_a_stack_normalises_each_seed_by_itself(kind, size):
     """Outputs in training and evaluation, and the running statistics in between."""
-    images = numbers(4, 50, 50, 3)
+    images = numbers(4, *size, 3)
 
     def made() -> list[ObjectEncoder]:
         models = []
         for seed in (0, 1):
             torch.manual_seed(seed)
-            models.append(ObjectEncoder(kind, 2, 3, hidden_dim=32, width=4))
+            models.append(ObjectEncoder(kind, 2, 3, size=size, hidden_dim=32, width=4))
         return models
 
     stack, alone = Stack(made()), made()
@@ -144,15 +184,16 @@ def test_a_stack_normalises_each_seed_by_itself(kind):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("size", [(50, 50), (64, 96)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_cuda_as_on_the_cpu(kind):
+def test_on_cuda_as_on_the_cpu(kind, size):
     """Where a stack's convolutions run in kernels of their own: slots and gradients."""
-    images, results = numbers(8, 50, 50, 3), []
+    images, results = numbers(8, *size, 3), []
     for device in ("cpu", "cuda"):
         models = []
         for seed in (0, 1):
             torch.manual_seed(seed)
-            models.append(ObjectEncoder(kind, 5, 3).to(device))
+            models.append(ObjectEncoder(kind, 5, 3, size=size).to(device))
         stack, both = Stack(models), torch.stack([images, images.square()]).to(device)
         slots = stack.each(lambda model, x: model(x), both)
         gradient = stack.gradient(slots.square().mean((1, 2, 3)))
@@ -166,7 +207,8 @@ def test_bad_input():
         ObjectEncoder("huge", 5, 2)
     with pytest.raises(ValueError, match="maps: got 'dark', expected one of sigmoid, contrast"):
         ObjectEncoder("small", 5, 2, maps="dark")
-    with pytest.raises(ValueError, match="size: got 64, expected a multiple of 10"):
-        ObjectEncoder("small", 5, 2, size=64)
+    for size in (0, (50, 0)):
+        with pytest.raises(ValueError, match=re.escape(f"size: got {size}, expected at least 1")):
+            ObjectEncoder("small", 5, 2, size=size)
     with pytest.raises(ValueError, match=r"images: got shape \(2, 3, 50, 50\), expected \(B, 50,"):
         ObjectEncoder("small", 5, 2)(torch.zeros(2, 3, 50, 50))

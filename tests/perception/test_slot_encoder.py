@@ -18,9 +18,10 @@ def made(seed: int = 0, **options: object) -> SlotEncoder:
     return SlotEncoder(3, 4, **{**SMALL, **options})
 
 
-def pictures(count: int, size: int = 8) -> Tensor:
+def pictures(count: int, size: int = 8, width: int | None = None) -> Tensor:
     draw = torch.Generator().manual_seed(count)
-    return torch.randint(256, (count, size, size, 3), generator=draw, dtype=torch.uint8)
+    shape = (count, size, width or size, 3)
+    return torch.randint(256, shape, generator=draw, dtype=torch.uint8)
 
 
 def features_by_hand(model: SlotEncoder, images: Tensor) -> Tensor:
@@ -28,18 +29,20 @@ def features_by_hand(model: SlotEncoder, images: Tensor) -> Tensor:
     x = images.double().permute(0, 3, 1, 2) / 255
     for conv in model.convolutions:
         x = F.relu(F.conv2d(x, conv.weight, conv.bias, padding=1))
-    last = model.size - 1
+    height, width = model.size
     rows = []
-    for row in range(model.size):
-        for column in range(model.size):
-            y, far_y, z, far_z = row / last, 1 - row / last, column / last, 1 - column / last
+    for row in range(height):
+        for column in range(width):
+            y, z = row / (height - 1), column / (width - 1)
+            far_y, far_z = 1 - y, 1 - z
             place = model.place.linear(torch.tensor([y, z, far_y, far_z], dtype=torch.float64))
             rows.append(model.out(F.relu(model.hidden(model.norm(x[:, :, row, column] + place)))))
     return torch.stack(rows, 1)
 
 
-def test_features_and_their_gradients_are_those_of_plain_layers():
-    model, images = made().double(), pictures(2).double() / 255
+@pytest.mark.parametrize("size", [(8, 8), (6, 9)])
+def test_features_and_their_gradients_are_those_of_plain_layers(size):
+    model, images = made(size=size).double(), pictures(2, *size).double() / 255
     for norm in (model.norm, model.attention.norm_features):
         torch.nn.init.normal_(norm.weight)
         torch.nn.init.normal_(norm.bias)
@@ -50,6 +53,17 @@ def test_features_and_their_gradients_are_those_of_plain_layers():
     for mine, other in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, other)
     torch.testing.assert_close(model(images), model.attention(theirs))
+
+
+@pytest.mark.parametrize("size", [(64, 96), (210, 160)])
+def test_images_need_not_be_square(size):
+    model, images = made(size=size), pictures(2, *size)
+    maps = model.maps(images)
+    assert maps.shape == (2, 3, *size)
+    torch.testing.assert_close(maps.sum(1), torch.ones(2, *size))  # the slots share each pixel
+    assert model(images).shape == (2, 3, 4)
+    with pytest.raises(ValueError, match=f"expected \\(B, {size[0]}, {size[1]}, 3\\)"):
+        model(images.transpose(1, 2))
 
 
 def test_the_paper_s_sizes():

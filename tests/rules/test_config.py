@@ -49,10 +49,12 @@ def test_a_layer_from_a_config_is_the_layer_from_its_keywords(kind, config):
 
 def test_every_field_reaches_the_layer():
     """No default hides a field that the constructor forgets."""
-    assert all(
-        getattr(OTHER, field.name) != field.default for field in dataclasses.fields(RuleConfig)
-    )
-    assert ParallelNPS(6, **dataclasses.asdict(OTHER)).config == OTHER
+    maps = dataclasses.replace(OTHER, hidden_layers=1, kernel_size=5)
+    for field in dataclasses.fields(RuleConfig):
+        values = {getattr(config, field.name) for config in (OTHER, maps)}
+        assert values - {field.default}, field.name
+    for config in (OTHER, maps):
+        assert ParallelNPS(6, **dataclasses.asdict(config)).config == config
 
 
 @BOTH
@@ -65,7 +67,7 @@ def test_sizes_and_rules_beside_the_config(kind):
 
 def test_the_constructor_has_the_defaults_and_types_of_the_config():
     parameters = inspect.signature(SequentialNPS).parameters
-    sizes = {"slot_dim", "num_rules", "selection_dim", "rules"}
+    sizes = {"slot_dim", "num_rules", "selection_dim", "rules", "device", "dtype"}
     for field in dataclasses.fields(RuleConfig):
         if field.name not in {"num_rules", "null_handicap"}:
             parameter = parameters[field.name]
@@ -99,6 +101,7 @@ def test_a_config_survives_json():
         ("key_dim", -1),
         ("hidden_dim", 0),
         ("hidden_layers", 0),
+        ("kernel_size", 0),
         ("temperature", 0.0),
         ("dropout", 1.0),
         ("context_dropout", -0.1),

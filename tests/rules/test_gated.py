@@ -7,7 +7,6 @@ import torch
 
 from nps.rules import GatedNPS, SequentialNPS
 
-
 THRESHOLD = 2.0
 """About the median score of a stage's best pair, at first."""
 

@@ -3,10 +3,12 @@
 The properties that the public call promises, each on random layers and slots.
 """
 
+import itertools
+
 import pytest
 import torch
 
-from nps import ConvRules, ParallelNPS, SequentialNPS
+from nps import ConvRules, ParallelNPS, SequentialNPS, interactions
 
 KINDS = [SequentialNPS, ParallelNPS]
 BOTH = pytest.mark.parametrize("kind", KINDS)
@@ -109,14 +111,16 @@ def test_slots_that_do_not_fire_keep_the_sign_of_zero(kind):
 @BOTH
 def test_an_overflow_stays_in_its_own_slot(kind):
     # The update is too large for float16, rightly infinite where it lands; nowhere else.
-    layer = make(kind).eval()
+    layer = make(kind).eval().half()
     with torch.no_grad():
         layer.rules.weight_out.mul_(1e5)
     slots = torch.randn(50, 5, 6, dtype=torch.float16) * 100
-    new, trace = layer(slots, return_trace=True)
-    fired = trace.fired[:, 0]
-    assert new[fired].isinf().any()
-    assert same_bits(new[~fired], slots[~fired])
+    for gradients in (False, True):  # with them, the other rules' overflows make it NaN
+        with torch.set_grad_enabled(gradients):
+            new, trace = layer(slots, return_trace=True)
+        fired = trace.fired[:, 0]
+        assert (new[fired].isnan() if gradients else new[fired].isinf()).any()
+        assert same_bits(new[~fired], slots[~fired])
 
 
 @BOTH
@@ -579,7 +583,7 @@ def test_a_selection_tensor_stays_the_same_at_each_stage(kind):
 
 @BOTH
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("whole", [False, True], ids=["inputs", "layer too"])
+@pytest.mark.parametrize("whole", [False, True], ids=["autocast", "layer too"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_comes_back_in_its_own_type(kind, dtype, whole, training):
     layer = make(kind, stages=3, dropout=0.35).train(training)
@@ -587,7 +591,8 @@ def test_half_precision_comes_back_in_its_own_type(kind, dtype, whole, training)
         layer = layer.to(dtype)
     slots = (10 * torch.randn(20, 5, 6)).to(dtype).requires_grad_()
     mask = torch.rand(20, 5) < 0.8
-    new, trace = layer(slots, slot_mask=mask, return_trace=True)
+    with torch.autocast("cpu", dtype, enabled=not whole):
+        new, trace = layer(slots, slot_mask=mask, return_trace=True)
     assert new.dtype == dtype
     assert torch.isfinite(new).all()
     fired = trace.fired.any(-2)
@@ -603,11 +608,12 @@ def test_half_precision_comes_back_in_its_own_type(kind, dtype, whole, training)
 def test_half_precision_slots_choose_as_in_float32(kind, dtype):
     layer = make(kind).eval()
     slots = torch.randn(200, 5, 6).to(dtype)
-    _, half = layer(slots, return_trace=True)
+    with torch.autocast("cpu", dtype):
+        other, half = layer(slots, return_trace=True)
     new, full = layer(slots.float(), return_trace=True)
     assert torch.equal(half.rule, full.rule)
     assert torch.equal(half.context, full.context)
-    torch.testing.assert_close(layer(slots).float(), new, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(other.float(), new, rtol=2e-2, atol=2e-2)
 
 
 @BOTH
@@ -616,9 +622,50 @@ def test_a_half_precision_layer_scores_in_float32(kind, dtype):
     layer = make(kind).to(dtype).eval()
     slots = torch.randn(50, 5, 6).to(dtype)
     _, half = layer(slots, return_trace=True)
-    _, full = layer.float()(slots, return_trace=True)
+    _, full = layer.float()(slots.float(), return_trace=True)
     torch.testing.assert_close(half.rule_scores, full.rule_scores)
     torch.testing.assert_close(half.context_scores, full.context_scores)
+
+
+SEVERAL = {
+    "SequentialNPS": lambda: SequentialNPS(8, 3),
+    "ParallelNPS": lambda: ParallelNPS(8, 3),
+    "Routing": lambda: interactions.Routing(8, 3, num_slots=5),
+    "GNN": lambda: interactions.GNN(8),
+    "Attention": lambda: interactions.Attention(8),
+    "TransformerLayer": lambda: interactions.TransformerLayer(8),
+}
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_another_type_than_the_weights_is_refused_as_by_a_linear_layer(name, training):
+    layer, linear = SEVERAL[name]().train(training), torch.nn.Linear(8, 8)
+    types = torch.float32, torch.float64, torch.bfloat16, torch.float16
+    for weights, given in itertools.permutations(types, 2):
+        slots = torch.randn(2, 5, 8).to(given)
+        for module in (layer, linear):
+            module.to(weights)
+            with pytest.raises(RuntimeError) as caught:
+                module(slots)
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_autocast_takes_the_types_that_a_linear_layer_takes(name):
+    layer, linear = SEVERAL[name](), torch.nn.Linear(8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        for module in (layer, linear):
+            module(torch.randn(2, 5, 8).bfloat16())
+            with pytest.raises(RuntimeError):
+                module(torch.randn(2, 5, 8).double())
+
+
+@BOTH
+def test_selection_of_another_type_is_refused(kind):
+    layer = make(kind, selection_dim=3)
+    with pytest.raises(RuntimeError, match=r"^selection: got torch\.float64, expected"):
+        layer(torch.randn(2, 5, 6), selection=torch.randn(2, 5, 3).double())
 
 
 @BOTH

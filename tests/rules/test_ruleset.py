@@ -485,6 +485,7 @@ def test_state_dict_round_trip_after_surgery(kind, convolutional):
     layer.rules.freeze(1)
     slots = torch.randn(50, 4, 6, *((4, 4) if convolutional else ()))
     fresh = make(kind, seed=1, convolutional=convolutional, stages=2).eval()
+    fresh.rules.resize(6)
     fresh.load_state_dict(copy.deepcopy(layer.state_dict()))
     assert len(fresh.rules) == 6
     assert fresh.rules.names == layer.rules.names
@@ -514,6 +515,7 @@ def test_loading_an_earlier_state_takes_surgery_back(kind):
     layer.rules.remove(0)
     layer.rules.freeze(0)
     assert not torch.equal(layer(slots), before)
+    layer.rules.resize(4)
     layer.load_state_dict(saved)
     assert len(layer.rules) == 4
     assert layer.rules.frozen == []
@@ -526,3 +528,28 @@ def test_state_dict_holds_tensors_alone(kind):
     layer = make(kind)
     layer.rules.freeze(0)
     assert all(isinstance(value, torch.Tensor) for value in layer.state_dict().values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"names": ["a", "b"]}',
+        '{"names": ["a"], "frozen": []}',
+        '{"names": ["a", 2], "frozen": []}',
+        '{"names": ["a", "b"], "frozen": [2]}',
+        '{"names": ["a", "b"], "frozen": ["a"]}',
+        '{"names": 3, "frozen": []}',
+    ],
+)
+def test_damaged_names_are_refused_whole(text):
+    rules, saved = MLPRules(2, 3), MLPRules(2, 3).state_dict()
+    before = rules.embedding.clone()
+    saved["_extra_state"] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="_extra_state: "):
+        rules.load_state_dict(saved)
+    assert rules.names == ["rule 0", "rule 1"]
+    assert torch.equal(rules.embedding, before)

@@ -9,6 +9,7 @@ import io
 import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
+from torch.utils.checkpoint import checkpoint
 
 from nps import ConvRules, ParallelNPS, SequentialNPS
 
@@ -185,6 +186,46 @@ def test_gradients_per_sample(kind):
         )
         for grad, its_grad in zip(grads.values(), expected, strict=True):
             torch.testing.assert_close(grad[b], its_grad, rtol=1e-4, atol=1e-5)
+
+
+# -- recomputation ---------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
+@pytest.mark.parametrize("given", [True, False], ids=["noise given", "drawn by torch"])
+def test_checkpointed_equals_plain(kind, reentrant, given):
+    layer = make(kind, stages=2, dropout=0.35)
+    first, second = (torch.rand(layer.noise_shape(8, slots=5)) for _ in range(2))
+    noises = (first, second) if given else (None, None)
+
+    def two_steps(slots):
+        return layer(layer(slots, noise=noises[0]), noise=noises[1])
+
+    slots = torch.randn(8, 5, 6, requires_grad=True)
+    found = []
+    for call in (two_steps, lambda x: checkpoint(two_steps, x, use_reentrant=reentrant)):
+        torch.manual_seed(3)
+        new = call(slots)
+        torch.manual_seed(4)  # recomputing must not depend on what was drawn in between
+        layer.zero_grad()
+        slots.grad = None
+        new.square().sum().backward()
+        found.append([new, slots.grad, *(p.grad for p in layer.parameters())])
+    for plain, recomputed in zip(*found, strict=True):
+        assert torch.equal(plain, recomputed)
+
+
+@BOTH
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
+def test_a_generator_cannot_be_recomputed(kind, reentrant):
+    layer, generator = make(kind), torch.Generator()
+    slots = torch.randn(8, 5, 6, requires_grad=True)
+    new = checkpoint(lambda x: layer(x, noise=generator), slots, use_reentrant=reentrant)
+    with pytest.raises(RuntimeError, match=r"^noise: got a torch\.Generator inside") as caught:
+        new.sum().backward()
+    assert "\n" not in str(caught.value)
+    layer(slots, noise=generator).sum().backward()  # without checkpointing it is fine
 
 
 # -- export ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -66,7 +67,7 @@ def test_folder_that_cannot_be_made(tmp_path):
     [
         (None, "it has no config.json"),
         ("{", "damaged, not JSON"),
-        ("{}", "is missing"),
+        ("{}", "schema, experiment, preset, seed, config are missing"),
         (json.dumps({"schema": 7, **IDENTITY}), "schema 7, this nps reads up to 1: update nps"),
     ],
 )
@@ -90,9 +91,9 @@ def test_missing_run_and_empty_run(tmp_path):
 
 def test_torn_last_line_of_the_log_is_left_out_and_a_torn_middle_is_reported(tmp_path):
     run = Run(tmp_path)
-    run.metrics_path.write_text('{"step": 1}\n{"st')
-    assert run.metrics() == [{"step": 1}]
-    run.metrics_path.write_text('{"st\n{"step": 1}\n')
+    run.metrics_path.write_text('{"epoch": 1, "step": 1}\n{"ep')
+    assert run.metrics() == [{"epoch": 1, "step": 1}]
+    run.metrics_path.write_text('{"ep\n{"epoch": 1, "step": 1}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl:1"):
         run.metrics()
 
@@ -122,3 +123,21 @@ def test_a_run_with_a_damaged_file_is_not_complete(tmp_path, name):
     path = max(run.folder.rglob(name))
     path.write_bytes(path.read_bytes()[:-2])
     assert not run.complete(wanted)
+
+
+def test_the_lock_goes_with_the_writer_though_a_forked_child_lives(tmp_path):
+    """A child that is forked while the run is written has the open lock file, too."""
+    go_on, wait = os.pipe()
+    with Run(tmp_path).writing():
+        child = os.fork()
+        if child == 0:
+            os.close(wait)
+            os.read(go_on, 1)  # until the parent closes its end
+            os._exit(0)
+    try:
+        with Run(tmp_path).writing():
+            pass
+    finally:
+        os.close(wait)
+        os.close(go_on)
+        os.waitpid(child, 0)

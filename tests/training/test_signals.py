@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from nps.training.signals import Signals
 
 
@@ -29,3 +31,14 @@ def test_a_later_one_exits_at_once():
             print("never")"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (130, "goes on\n"), done.stderr
+
+
+def test_in_a_program_a_later_ctrl_c_is_an_exception(monkeypatch):
+    monkeypatch.setattr("nps.training.signals.SAME_REQUEST", 0.0)
+    before = signal.getsignal(signal.SIGINT)
+    with Signals(raises=True) as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

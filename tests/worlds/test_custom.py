@@ -50,7 +50,7 @@ def test_reads_what_was_written(path):
     arrays = episodes_of()
     found = load_episodes(write(path, arrays))
     assert found.obs.dtype == torch.uint8
-    assert np.array_equal(found.obs.permute(0, 2, 3, 1).numpy(), arrays["obs"])
+    assert np.array_equal(found.obs.numpy(), arrays["obs"])
     assert np.array_equal(found.action.numpy(), arrays["action"])
     assert found.action.dtype == torch.int64
     assert found.episode.tolist() == [0] * 4 + [1] * 2 + [2] * 6
@@ -62,7 +62,7 @@ def test_channels_first_floats_and_continuous_actions(path):
     obs = np.random.default_rng(0).random((COUNT, 3, 8, 9))
     action = np.random.default_rng(1).normal(size=(COUNT, 2))
     found = load_episodes(write(path, episodes_of(obs=obs, action=action)))
-    torch.testing.assert_close(found.obs, torch.from_numpy(obs).float())
+    torch.testing.assert_close(found.obs, torch.from_numpy(obs).movedim(1, -1).float())
     torch.testing.assert_close(found.action, torch.from_numpy(action).float())
     assert (found.discrete, found.action_size) == (False, 2)
 
@@ -91,8 +91,39 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path):
     found = load_episodes(str(tmp_path))
     assert found.episode.bincount().tolist() == [3, 3, 3, 2, 2, 3, 3, 3]
     expected = np.concatenate([files[name]["obs"] for name in sorted(files)])
-    assert np.array_equal(found.obs.permute(0, 2, 3, 1).numpy(), expected)
+    assert np.array_equal(found.obs.numpy(), expected)
     assert found.to("cpu").windows()[:4].tolist() == [[0, 1], [1, 2], [3, 4], [4, 5]]
+
+
+def test_stacked_frames_are_the_ones_before_in_their_episode(path):
+    arrays = episodes_of()
+    write(path, arrays)
+    assert torch.equal(load_episodes(path, frames=1).obs, load_episodes(path).obs)
+    for frames in (2, 3, 5):
+        found = load_episodes(path, frames=frames)
+        assert found.obs.shape == (COUNT, 8, 9, 3 * frames)
+        n = 0
+        for length in LENGTHS:
+            for time in range(length):
+                before = [n - min(back, time) for back in range(frames)]  # repeats the first
+                expected = np.concatenate([arrays["obs"][at] for at in before], -1)
+                assert np.array_equal(found.obs[n].numpy(), expected)
+                n += 1
+        assert torch.equal(found.action, load_episodes(path).action)
+
+
+@pytest.mark.parametrize("frames", [0, -1, True, 1.5, "2"])
+def test_frames_that_are_no_number(tmp_path, frames):
+    write(tmp_path / "a.npz", episodes_of())
+    said = f"frames: got {frames!r}, expected an integer from 1"
+    assert error_of(tmp_path / "a.npz", frames=frames) == said
+
+
+def test_the_fingerprint_stays_what_older_runs_have_stored(tmp_path):
+    obs = (np.arange(6 * 4 * 5 * 3) % 251).reshape(6, 4, 5, 3).astype(np.uint8)
+    rows = np.arange(6)
+    np.savez(tmp_path / "a.npz", obs=obs, action=rows % 3, episode_end=np.isin(rows, (2, 5)))
+    assert load_episodes(tmp_path / "a.npz").fingerprint() == "d9d89d82d269e962"
 
 
 def test_channels_can_be_given(tmp_path):
@@ -101,8 +132,8 @@ def test_channels_can_be_given(tmp_path):
         f"{square}: obs: the position of the channels is ambiguous in shape (12, 3, 5, 3); give "
         "channels='first' or 'last' (--channels first or last)"
     )
-    assert load_episodes(square, channels="first").obs.shape == (COUNT, 3, 5, 3)
-    assert load_episodes(square, channels="last").obs.shape == (COUNT, 3, 3, 5)
+    assert load_episodes(square, channels="first").obs.shape == (COUNT, 5, 3, 3)
+    assert load_episodes(square, channels="last").obs.shape == (COUNT, 3, 5, 3)
     with pytest.raises(UserError, match="channels: got 'middle', expected first or last"):
         load_episodes(square, channels="middle")
 
@@ -129,6 +160,9 @@ BROKEN = {
         "obs": IMAGES[:0]
     },
     "obs: got int64, expected uint8 or floating point": {"obs": IMAGES.astype(np.int64)},
+    "obs: got values from 7 to 7, expected 0 to 1, or bytes": {
+        "obs": np.full((COUNT, 8, 9, 3), 7.0)
+    },
     "obs: got nan in row 3, expected finite numbers": {"obs": nan_in_row_3(COUNT, 8, 9, 3)},
     "action: got nan in row 3, expected finite numbers": {"action": nan_in_row_3(COUNT, 2)},
     "action: got inf in row 0, expected finite": {"action": np.full((COUNT, 2), 1e300)},
@@ -181,8 +215,8 @@ def test_what_a_file_has_is_reported_in_one_line(path):
 
 
 DIFFERENT = {
-    "obs: rows are uint8 (3, 7, 9), those of a.npz uint8 (3, 8, 9)": {"obs": IMAGES[:, 1:]},
-    "obs: rows are float32 (3, 8, 9), those of a.npz uint8 (3, 8, 9)": {
+    "obs: rows are uint8 (7, 9, 3), those of a.npz uint8 (8, 9, 3)": {"obs": IMAGES[:, 1:]},
+    "obs: rows are float32 (8, 9, 3), those of a.npz uint8 (8, 9, 3)": {
         "obs": IMAGES.astype(np.float32)
     },
     "action: rows are float32 (2,), those of a.npz int64 ()": {"action": np.zeros((COUNT, 2))},

@@ -18,8 +18,8 @@ from nps.bench.floor import Machine
 from nps.bench.goals import goals
 from nps.bench.measure import Row
 from nps.errors import UserError
-from nps.files import read_json
 from nps.inspect.report import Heading, Lines, Part, Report, Table, Text
+from nps.reading import read_json
 
 SCHEMA = 1
 LETTERS = {"batch": "B", "slots": "M", "rules": "N"}
@@ -69,7 +69,7 @@ class Bench:
 
 def read(path: Path) -> Bench:
     """A bench from its file."""
-    data = read_json(path)
+    data = read_json(path, Any, finite=False)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise UserError(f"{path}: not a bench of this version of nps")
     try:

@@ -25,7 +25,7 @@ def bench(args: Sequence[str]) -> None:
       nps bench --only slots --slots 2 5 10 --works step --models sequential gnn-512
       nps bench --steps arithmetic --seeds 1 10 50
       nps bench --table results/bench/bench-cpu.json
-      nps bench --table slots/bench-cuda.json rules/bench-cuda.json --draw docs/images
+      nps bench --table a/bench-cuda.json b/bench-cuda.json --draw docs/images
     """
     from nps.bench import command
     from nps.bench.report import join, read, report

@@ -1,4 +1,4 @@
-"""`nps data mnist | atari`: find, download or make the files that an experiment needs."""
+"""`nps data mnist | atari | record`: find, download or make the files that an experiment needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nps.commands.data_atari import atari
+from nps.commands.data_record import record
 from nps.commands.shared import DataFolder, about, positional, use_data
 from nps.errors import UserError, nearest
 from nps.flags import parse
@@ -15,15 +16,17 @@ from nps.flags import parse
 def data(args: Sequence[str]) -> None:
     """Find or make the files of a world, check them, and print where they are.
 
-    Searched first: the folder --data or NPS_DATA, then the cache (NPS_CACHE, else nps/ in
-    XDG_CACHE_HOME or ~/.cache). Otherwise MNIST is downloaded and Atari games are played.
+    mnist and atari are searched first in the folder --data or NPS_DATA, then in the cache
+    (NPS_CACHE, else nps/ in XDG_CACHE_HOME or ~/.cache). Otherwise MNIST is downloaded and Atari
+    games are played. record makes a file of your own from a Gymnasium environment.
 
     Examples:
       nps data mnist
       nps data mnist --to /media/stick/mnist
       nps data atari --game pong
+      nps data record CartPole-v1 --size 50 --out pole.npz
     """
-    name, rest = positional(data, "WORLD", args)
+    name, rest = positional(data, "WORLD", args, list, "`nps data WORLD --help` shows the flags.")
     if name not in WORLDS:
         raise UserError(f"unknown world {name!r}{nearest(name, WORLDS)}")
     WORLDS[name](rest)
@@ -62,4 +65,8 @@ def mnist(args: Sequence[str]) -> None:
         print(f"Written to {options.to}; use it there with --data or NPS_DATA.")
 
 
-WORLDS: dict[str, Callable[[Sequence[str]], None]] = {"mnist": mnist, "atari": atari}
+WORLDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "mnist": mnist,
+    "atari": atari,
+    "record": record,
+}

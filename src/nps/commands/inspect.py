@@ -21,7 +21,10 @@ from nps.commands.shared import (
     positional,
     require,
 )
+from nps.flag_help import flags_of
 from nps.flags import parse
+
+MORE = "`nps inspect RUN --help` also shows the flags that only runs of its experiment have."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +54,10 @@ def inspect(args: Sequence[str]) -> None:
     """
     from nps.experiments import find_experiment, load_task, with_test_set
     from nps.inspect.report import Figure, Report
-    from nps.training.run import find_checkpoint
+    from nps.training.run import run_at
 
-    name, rest = positional(inspect, "RUN", args)
-    run = find_checkpoint(name)[0]
+    name, rest = positional(inspect, "RUN", args, lambda: flags_of(InspectArgs), note=MORE)
+    run = run_at(name)
     saved = run.read()
     experiment = find_experiment(saved["experiment"])
     prog = f"nps inspect {name} (a run of {saved['experiment']})"
@@ -69,17 +72,23 @@ def inspect(args: Sequence[str]) -> None:
     find_device(options.device)
     task, model = load_task(name, options.device, options.which, given)
     task = with_test_set(name, task, options.on)
-    parts = experiment.inspect(task, model, options.more)
+    parts = list(experiment.inspect(task, model, options.more))
+    parts += experiment.curves(str(saved["preset"]), run.metrics())
     pictures = [part for part in parts if isinstance(part, Figure)]
     require(out is None or bool(pictures), "--out: there is no picture to write")
     title = f"{name}: {saved['preset']}, seed {saved['seed']}"
     Report(title, [part for part in parts if part not in pictures]).show(Console())
+    page = out is None and bool(pictures)
+    if page:
+        _write(run.folder / "report.html", Report(title, parts).to_html().encode())
     for picture in pictures:
         path = out or run.figures / f"{picture.name}.png"
         if out is not None and len(pictures) > 1:
             path = out.with_stem(f"{out.stem}-{picture.name}")
         _write(path, picture.png)
-        print(f"{picture.caption}: {path}")
+        print(f"{path}: {picture.caption}")
+    if page:
+        print(f"All of this on one page: {run.folder / 'report.html'}")
 
 
 def _inspect_args(more: type) -> type[Any]:
@@ -91,9 +100,9 @@ def _inspect_args(more: type) -> type[Any]:
     )
 
 
-def _write(path: Path, png: bytes) -> None:
+def _write(path: Path, content: bytes) -> None:
     from nps.files import os_errors_in_one_line, replace_file
 
     with os_errors_in_one_line(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, png)
+        replace_file(path, content)

@@ -24,9 +24,13 @@ from nps.commands.shared import (
     own_data,
     positional,
     require,
+    require_seeds,
 )
 from nps.errors import UserError, nearest, say
+from nps.flag_help import flags_of
 from nps.flags import parse
+
+MORE = "`nps run EXPERIMENT --help` also shows the flags that only one experiment has."
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class RunArgs:
     """Presets to train in parallel (default: one per core, or per GPU)."""
     quick: bool = False
     """Fewer presets, some with fewer epochs: a few minutes on two cores. The default on a CPU for
-    experiments that would take hours."""
+    experiments that would take an hour or more."""
     full: bool = False
     """The full schedule, also on a CPU."""
     presets: tuple[str, ...] = ()
@@ -63,16 +67,17 @@ def run(args: Sequence[str]) -> None:
       nps run arithmetic --seeds 10 --out runs/arithmetic
       nps run mnist --seeds 10 --device cuda --precision bf16
       nps run atari --game pong --seeds 20 --device cuda
+      nps run world-model --data my.h5 --epochs 30
     """
     from nps.experiments import evaluate, find_experiment
     from nps.inspect.report import Figure
     from nps.jobs.processes import default_workers, run_jobs
 
-    name, rest = positional(run, "EXPERIMENT", args)
+    name, rest = positional(run, "EXPERIMENT", args, lambda: flags_of(RunArgs), note=MORE)
     experiment = find_experiment(name)
     cls = _run_args(experiment)
     options = parse(cls, rest, prog=f"nps run {name}", about=about(run, experiment.about))
-    require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
+    require_seeds(options.seeds)
     require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 1")
     require(not (options.quick and options.full), "--quick, --full: expected one of the two")
     have_quick = set(options.presets) <= set(experiment.quick)
@@ -89,6 +94,7 @@ def run(args: Sequence[str]) -> None:
     folder = Path("runs", f"{name}-quick" if options.quick else name, *map(str, given.values()))
     out = out_folder(options.out, default=folder)
     given |= own_data(experiment, options.data)
+    given |= _adjusted(experiment, options)
     find_device(options.device)
     waves, folders = _plan(experiment, chosen, options, out, given)
     if long_on_cpu:
@@ -104,13 +110,28 @@ def run(args: Sequence[str]) -> None:
     for folder in folders:
         evaluate(folder, options.device)
     report = experiment.report(out)
-    page = report.write(out)
     report.show(Console())
+    if experiment.inspect_in_report:
+        for preset in chosen:
+            report.add(*_inspected(experiment, preset, out / preset / "seed-0", options.device))
+    page = report.write(out)
     drawn = any(isinstance(part, Figure) for part in report.parts)
     print(f"\nReport{' with figures' if drawn else ''}: {page}")
     if options.quick:
         full = _full_command(experiment, options)
         print(f"This was the quick version. All presets, ten seeds: {full}")
+
+
+def _inspected(experiment: Any, preset: str, folder: Path, device: str) -> list[Any]:
+    """What `nps inspect` shows of a run, as a section of the report."""
+    from nps.experiments import load_task
+    from nps.inspect.report import Figure, Heading
+
+    parts: list[Any] = [Heading(f"{preset}, seed 0")]
+    for part in experiment.inspect(*load_task(folder, device), experiment.inspect_options()):
+        figure = isinstance(part, Figure)
+        parts.append(dataclasses.replace(part, name=f"{preset}-{part.name}") if figure else part)
+    return parts
 
 
 def _count(number: int, what: str) -> str:
@@ -135,6 +156,8 @@ def _full_command(experiment: Any, options: Any) -> str:
         words += [f"--{flag}", str(getattr(options, flag))]
     if options.data is not None:
         words += ["--data", str(options.data)]
+    for name, value in _adjusted(experiment, options).items():
+        words += [f"--{name}", str(value)]
     words += ["--seeds", "10", *(["--device", "cuda"] if experiment.slow_on_cpu else [])]
     return shlex.join(words)
 
@@ -143,10 +166,20 @@ def _run_args(experiment: Any) -> type[Any]:
     """The flags of the command and those of the experiment."""
     hints = typing.get_type_hints(experiment.config)
     defaults = {each.name: each.default for each in dataclasses.fields(experiment.config)}
-    fields = [
+    fields: list[Any] = [
         (name, hints[name], field(says, defaults[name])) for name, says in experiment.flags.items()
     ]
+    fields += [
+        (name, hints[name] | None, field(says, None))
+        for name, says in experiment.adjustable.items()
+    ]
     return dataclasses.make_dataclass("Args", fields, bases=(RunArgs,), frozen=True)
+
+
+def _adjusted(experiment: Any, options: Any) -> dict[str, Any]:
+    """The fields for all presets that were given as flags."""
+    values = {name: getattr(options, name) for name in experiment.adjustable}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _plan(
@@ -163,7 +196,7 @@ def _plan(
     folders: list[Path] = []
     for name in chosen:
         preset = experiment.presets[name]
-        changes = {**(experiment.quick.get(name, {}) if options.quick else {}), **given}
+        changes = {**(experiment.shorten(name, given) if options.quick else {}), **given}
         if preset.starts_from is not None:
             changes["start_from"] = str(out / preset.starts_from)
         config = dataclasses.replace(preset.config, **changes)

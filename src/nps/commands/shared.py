@@ -6,13 +6,15 @@ import dataclasses
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from nps.errors import UserError
+from nps.flag_help import Flag, help_text
+from nps.flags import require_short_names
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["float32", "tf32", "bf16"]
@@ -41,17 +43,30 @@ def quiet(text: str) -> None:
 
 
 def positional(
-    command: Callable[..., None], what: str, args: Sequence[str]
+    command: Callable[..., None],
+    what: str,
+    args: Sequence[str],
+    flags: Callable[[], Iterable[Flag]],
+    note: str = "",
 ) -> tuple[str, Sequence[str]]:
-    """Split off the leading argument of a command; `--help` alone prints the general help."""
+    """Split off the leading argument of a command; `--help` alone prints the general help.
+
+    Args:
+        command: its docstring is the help, and has examples.
+        what: the leading argument.
+        args: all arguments.
+        flags: the flags that do not depend on the leading argument.
+        note: where the others are shown, if there are more.
+    """
     lines = map(str.strip, _doc(command).splitlines())
     example = next(line for line in lines if line.startswith("nps "))
     name = " ".join(example.split()[:2])
     if args and not args[0].startswith("-"):
+        require_short_names(f"{name} {what}", args[0])
         return args[0], args[1:]
     if args and args[0] in ("-h", "--help"):
-        print(f"{name} {what} [flags]\n\n{about(command)}\n")
-        print(f"All flags: {name} {what} --help")
+        text = "\n\n".join(filter(None, (about(command), note)))
+        print(help_text(f"{name} {what}", text, list(flags())))
         sys.exit(0)
     raise UserError(f"{name}: expected {what} first, e.g. {example}")
 
@@ -97,11 +112,15 @@ def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
 
     For the others --data is a folder to search first, and no field changes.
     """
+    if path is not None and experiment.data_field is not None:
+        from nps.worlds.custom.load import locate
+
+        path = locate(path)
     require_exists(path)
     if experiment.data_field is None:
         use_data(path)
         return {}
-    return {} if path is None else {experiment.data_field: str(path.expanduser().absolute())}
+    return {} if path is None else {experiment.data_field: str(path.absolute())}
 
 
 def out_folder(path: str | None, *, default: Path) -> Path:
@@ -112,7 +131,30 @@ def out_folder(path: str | None, *, default: Path) -> Path:
     return Path(path)
 
 
+MOST_SEEDS = 10_000
+"""Each is a run folder of its own."""
+
+
+def require_seeds(count: int) -> None:
+    require(count >= 1, f"--seeds: got {count}, expected at least 1")
+    require(count <= MOST_SEEDS, f"--seeds: got {count}, expected at most {MOST_SEEDS}")
+
+
+def require_start(experiment: Any, preset: Any, config: Any, seeds: range, prog: str) -> None:
+    """Refuse a run that starts from others if these are not given, not there or not finished."""
+    from nps.experiments.start import finished_run
+
+    folder = getattr(config, "start_from", None)
+    if folder is not None:
+        for seed in seeds:
+            finished_run(folder, seed, experiment.name)
+    elif preset.starts_from is not None:
+        raise UserError(f"{prog}: expected --start-from, a folder of {preset.starts_from} runs")
+
+
 def require_exists(path: Path | None) -> None:
+    if str(path).startswith("minari:"):  # a name, which `own_data` turns into a path
+        return
     exists = path is None or path.expanduser().exists()
     require(exists, f"--data: no such folder or file: {path}")
 

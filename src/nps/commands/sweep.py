@@ -21,9 +21,14 @@ from nps.commands.shared import (
     own_data,
     positional,
     require,
+    require_seeds,
+    require_start,
 )
 from nps.errors import RunFailed, say
+from nps.flag_help import flags_of
 from nps.flags import parse
+
+MORE = "`nps sweep PRESET --help` also shows the fields of the config, which --grid can vary."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ def sweep(args: Sequence[str]) -> None:
     from nps.jobs.grid import parse_grid
     from nps.jobs.sweep import Execution, Sweep, run_sweep
 
-    name, rest = positional(sweep, "PRESET", args)
+    name, rest = positional(sweep, "PRESET", args, lambda: flags_of(SweepArgs), note=MORE)
     experiment, preset = find_preset(name)
     config: Any = Annotated[experiment.config, tyro.conf.arg(name="")]
     fields = [("config", config, dataclasses.field(default=preset.config))]
@@ -72,14 +77,21 @@ def sweep(args: Sequence[str]) -> None:
     options: Any = parse(cls, rest, prog=f"nps sweep {name}", about=about(sweep, preset.about))
     data = own_data(experiment, options.data)
     options = dataclasses.replace(options, config=dataclasses.replace(options.config, **data))
-    for flag, least in (("seeds", 1), ("workers", 0), ("retries", 0)):
+    require_seeds(options.seeds)
+    for flag in ("workers", "retries"):
         value = getattr(options, flag)
-        require(value >= least, f"--{flag}: got {value}, expected at least {least}")
+        require(value >= 0, f"--{flag}: got {value}, expected at least 0")
     if options.on == "local":
         find_device(options.device)
     grid = parse_grid(experiment.config, [text for texts in options.grid for text in texts])
     out = out_folder(options.out, default=Path("runs", f"sweep-{name}"))
     plan = Sweep(experiment, name, options.config, grid, options.seeds, out)
+    # Refuse what no run of the sweep could train with before anything is written.
+    for point in plan.points():
+        if experiment.data_field is not None:
+            experiment.prepare(point.config)
+        prog = f"nps sweep {name}"
+        require_start(experiment, preset, point.config, range(options.seeds), prog)
     execution = Execution(options.on, options.workers, options.retries, options.device)
     outcome = run_sweep(plan, execution, say)
     Report(f"{name}: {out}", [outcome.table]).show(Console())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nps.commands.shared import about, positional, require
+from nps.flag_help import flags_of, screen_width
 from nps.flags import parse
+
+MORE = "`nps table --add --help` shows the flags for adding runs."
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def table(args: Sequence[str]) -> None:
     if any(arg.partition("=")[0] == "--add" for arg in args):
         _add(parse(AddArgs, args, prog="nps table", about=about(table)))
         return
-    name, rest = positional(table, "RESULTS", args)
+    name, rest = positional(table, "RESULTS", args, lambda: flags_of(TableArgs), note=MORE)
     options = parse(TableArgs, rest, prog="nps table RESULTS", about=about(table))
     if options.list:
         _list(Path(name))
@@ -71,7 +75,7 @@ def table(args: Sequence[str]) -> None:
 def _show(path: Path, options: TableArgs) -> None:
     """Print the first table, or write the report and put tables into documents."""
     from nps.experiments import find_experiment
-    from nps.experiments.results import read_results
+    from nps.experiments.results import read_results, require_whole
     from nps.experiments.verdicts import experiments_in, verdicts_table
     from nps.inspect.report import Table, markdown, put_into
 
@@ -79,7 +83,9 @@ def _show(path: Path, options: TableArgs) -> None:
         require(not options.report, f"--report: got {path}, expected one experiment's folder")
         tables = {"verdicts": verdicts_table(path)}
     else:
-        experiment = find_experiment(read_results(path)[0].experiment)
+        results = read_results(path)
+        experiment = find_experiment(results[0].experiment)
+        require_whole(results, experiment.tested, ["epochs", *experiment.flags])
         report = experiment.report(path)
         summary, *more = (part for part in report.parts if isinstance(part, Table))
         named = {f"{experiment.name} {table.name}": table for table in more if table.name}
@@ -114,7 +120,7 @@ def _list(path: Path) -> None:
 def _add(options: AddArgs) -> None:
     from nps.experiments import find_experiment
     from nps.experiments.collect import add
-    from nps.experiments.results import read_run, run_folders
+    from nps.experiments.results import read_run, require_whole, run_folders
 
     runs = []
     for path in options.add:
@@ -122,6 +128,7 @@ def _add(options: AddArgs) -> None:
         require(bool(folders), f"--add: {path}: no run folder, and no folder of run folders")
         for run in map(read_run, folders):
             flags = find_experiment(run.experiment).flags
+            require_whole([run], dict, flags)
             default_group = "/".join(str(run.config[name]) for name in flags)
             runs.append(
                 dataclasses.replace(
@@ -146,7 +153,11 @@ def presets(args: Sequence[str]) -> None:
         print("nps presets: list the presets of every experiment")
         return
     require(not args, f"nps presets: got {' '.join(args)!r}, expected no arguments")
+    width, indent = screen_width(), " " * 30
     for experiment in EXPERIMENTS.values():
-        print(f"{experiment.name}: {experiment.about}")
+        print(textwrap.fill(f"{experiment.name}: {experiment.about}", width))
         for name, preset in experiment.presets.items():
-            print(f"  {name:28} {preset.about}")
+            about = textwrap.fill(
+                preset.about, width, initial_indent=indent, subsequent_indent=indent
+            )
+            print(f"  {name:28}{about[len(indent) :]}")

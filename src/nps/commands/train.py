@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +20,11 @@ from nps.commands.shared import (
     positional,
     quiet,
     require,
+    require_seeds,
+    require_start,
 )
-from nps.errors import UserError, say
+from nps.errors import say
+from nps.flag_help import COMMAND, EXPERIMENT, Flag, flags_of
 from nps.flags import parse
 
 
@@ -39,7 +41,7 @@ def train(args: Sequence[str]) -> None:
       nps train blocks-fixed-nps --out runs/blocks --hidden-dim 64 --epochs 20
       nps train atari-nps --game pong --out runs/pong --device cuda
       nps train world-model --data my.h5 --out runs/mine
-      nps train mnist-fifth --start-from runs/mnist/mnist --out runs/fifth --seeds 10
+      nps train mnist-fifth --start-from runs/mnist/mnist --out runs/fifth
       torchrun --nproc-per-node 2 -m nps train arithmetic --out runs/a
     """
     import torch
@@ -47,7 +49,7 @@ def train(args: Sequence[str]) -> None:
     from nps.experiments import find_preset
     from nps.training import distributed
 
-    name, rest = positional(train, "PRESET", args)
+    name, rest = positional(train, "PRESET", args, _shared_flags, SHARED)
     experiment, preset = find_preset(name)
     options = parse(
         _train_args(experiment.config, preset.config),
@@ -57,19 +59,40 @@ def train(args: Sequence[str]) -> None:
     )
     given = own_data(experiment, options.data)
     options = dataclasses.replace(options, config=dataclasses.replace(options.config, **given))
-    require(options.seeds >= 1, f"--seeds: got {options.seeds}, expected at least 1")
+    require_seeds(options.seeds)
     for name_of_flag in ("at_once", "draw_every"):
         value, flag = getattr(options, name_of_flag), name_of_flag.replace("_", "-")
         require(value is None or value >= 1, f"--{flag}: got {value}, expected at least 1")
     require(options.save_every >= 0, f"--save-every: got {options.save_every}, expected 0 or more")
     require(options.out.strip() != "", "--out: got an empty path, expected a folder")
-    if preset.starts_from is not None and options.config.start_from is None:
-        first = preset.starts_from
-        raise UserError(f"nps train {name}: expected --start-from, a folder of {first} runs")
+    seeds = range(options.seed, options.seed + options.seeds)
+    require_start(experiment, preset, options.config, seeds, f"nps train {name}")
     if experiment.threads is not None:
         torch.set_num_threads(experiment.threads)
     with distributed.processes(find_device(options.device)) as device:
         _train(experiment, name, options, device)
+
+
+SHARED = (
+    "Every preset has the flags below, with defaults of its own. `nps train PRESET --help` shows "
+    "these, and the flags of its experiment; `nps presets` lists the presets."
+)
+
+
+def _shared_flags() -> list[Flag]:
+    """The flags of all presets, without the defaults that are a preset's."""
+    from nps.experiments import EXPERIMENTS
+
+    names = [{flag.name for flag in flags_of(each.config)} for each in EXPERIMENTS.values()]
+    everywhere = set.intersection(*names)
+    config = next(iter(EXPERIMENTS.values())).config
+    flags = []
+    for flag in flags_of(_train_args(config, config())):
+        if flag.section == COMMAND:
+            flags.append(flag)
+        elif flag.section != EXPERIMENT and flag.name in everywhere:
+            flags.append(dataclasses.replace(flag, default=None))
+    return flags
 
 
 def _train_args(kind: type[Any], preset: Any) -> type[Any]:
@@ -120,53 +143,28 @@ def _train_args(kind: type[Any], preset: Any) -> type[Any]:
 
 
 def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
-    from nps.training import distributed, memory
-    from nps.training.loop import Settings, steps_per_epoch
-    from nps.training.loop import train as train_loop
-    from nps.training.run import Run, identity
+    from nps.experiments.train_runs import runs_in, train_runs
+    from nps.training import distributed
+    from nps.training.loop import Settings
 
-    first, count, out = options.seed, options.seeds, Path(options.out)
-    config, precision = options.config, options.precision
-    if count > 1 and distributed.active():
-        raise UserError("--seeds: several processes train one seed together; nps sweep runs many")
-    distributed.require_even_shares(config.batch_size)
-    folders = [out] if count == 1 else [out / f"seed-{first + i}" for i in range(count)]
-    runs = {first + i: Run(folder) for i, folder in enumerate(folders)}
+    runs = runs_in(Path(options.out), options.seed, options.seeds)
     settings = Settings(
         tensorboard=options.tensorboard,
         capture=options.capture,
-        precision=precision,
+        precision=options.precision,
         seeds_at_once=options.at_once,
         draw_every=options.draw_every,
         seconds_between_saves=options.save_every,
     )
-    wanted = {seed: identity(experiment.name, preset, seed, config, precision) for seed in runs}
-    # Refuse what cannot be trained before anything is written.
-    for seed, run in runs.items():
-        if options.fresh:
-            run.require_clearable()
-        else:
-            run.require_same(wanted[seed])
-    with memory.memory_errors_in_one_line(f"nps train {preset}"):
-        task = experiment.make_task(config, device)
-        steps_per_epoch(task, config)
-        # Models of all seeds are built alike, unless each starts from a run of its own.
-        alike = experiment.presets[preset].starts_from is None
-        models = {seed: task.make_model(seed) for seed in ([first] if alike else runs)}
-    with contextlib.ExitStack() as held:
-        if distributed.is_first():
-            for run in runs.values():
-                held.enter_context(run.writing())
-            for seed, run in runs.items():
-                run.claim(wanted[seed], fresh=options.fresh)
-        distributed.wait_for_all()
-        report = say if distributed.is_first() else quiet
-        with memory.memory_errors_in_one_line(str(out)):
-            train_loop(task, config, runs, device, settings, report, models)
+    report = say if distributed.is_first() else quiet
+    fresh = options.fresh
+    train_runs(experiment, preset, options.config, runs, device, settings, report, fresh=fresh)
     if not distributed.is_first():
         return
     for run in runs.values():
-        rows = [row for row in run.metrics() if "validation" in row]
-        score = min(row["validation"]["score"] for row in rows)
-        print(f"{run.folder}: trained, best validation score {score:.6g}")
-    print(f"Test {'it' if count == 1 else 'one'}: nps eval {folders[0]}")
+        validations = [row["validation"] for row in run.metrics() if "validation" in row]
+        scores = [found["score"] for found in validations if "score" in found]
+        best = f", best validation score {min(scores):.6g}" if scores else ""
+        print(f"{run.folder}: trained{best}")
+    first = next(iter(runs.values())).folder
+    print(f"Test {'it' if len(runs) == 1 else 'one'}: nps eval {first}")

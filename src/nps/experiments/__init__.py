@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ from nps.experiments.custom import Custom
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.mnist import Mnist
 from nps.experiments.start import run_of
+from nps.experiments.tested import metrics_path
 from nps.files import os_errors_in_one_line, write_json
+from nps.training.checkpoint import Checkpoint, Misfit, Tensors, load_weights
 from nps.training.config import TrainConfig, from_json
-from nps.training.run import Run, find_checkpoint
+from nps.training.memory import memory_errors_in_one_line
+from nps.training.run import Run, find_checkpoint, run_at
 from nps.training.task import Task
 
 _ALL: tuple[Experiment[Any, Any], ...] = (
@@ -47,19 +50,66 @@ def find_preset(name: str) -> tuple[Experiment[Any, Any], Preset]:
         if name in experiment.presets:
             return experiment, experiment.presets[name]
     names = [preset for experiment in EXPERIMENTS.values() for preset in experiment.presets]
+    if name in EXPERIMENTS:
+        choices = ", ".join(EXPERIMENTS[name].presets)
+        raise UserError(f"{name} is an experiment, expected one of its presets: {choices}")
     raise UserError(f"unknown preset {name!r}{nearest(name, names)}")
 
 
 @functools.lru_cache(maxsize=2)
-def _task(experiment: str, config: TrainConfig, device: str) -> Task:
+def _task(experiment: str, config: TrainConfig, device: str, stamp: Stamp) -> Task:
     """The task of a config. Cached: the next seed and the run that a run started from reuse it."""
     task: Task = find_experiment(experiment).make_task(config, torch.device(device))
     return task
 
 
+Stamp = tuple[tuple[str, int, int], ...]
+"""Name, size and time of change of the user's own files: with others, a task is made anew."""
+
+
+def make_task(experiment: Experiment[Any, Any], config: TrainConfig, device: str) -> Task:
+    """The task of a config, the one made before if nothing has changed."""
+    return _task(experiment.name, config, device, _stamp(experiment, config))
+
+
+def _stamp(experiment: Experiment[Any, Any], config: TrainConfig) -> Stamp:
+    given = experiment.data_field and getattr(config, experiment.data_field)
+    if not given:
+        return ()
+    path = Path(given)
+    files = [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]
+    known = [(file, file.stat()) for file in files if file.exists()]
+    return tuple((str(file), found.st_size, found.st_mtime_ns) for file, found in known)
+
+
 def experiment_of(path: Path | str) -> Experiment[Any, Any]:
     """The experiment of a run or checkpoint folder."""
-    return find_experiment(find_checkpoint(path)[0].read()["experiment"])
+    return find_experiment(run_at(path).read()["experiment"])
+
+
+def config_of(saved: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The config of a run, from its config.json and what differs from it."""
+    kind: type[TrainConfig] = find_experiment(saved["experiment"]).config
+    return from_json(kind, {**saved["config"], **(changes or {})})
+
+
+def model_of(run: Run, task: Task, weights: Tensors) -> nn.Module:
+    """The model of a run with some of its weights, in evaluation mode."""
+    model = task.make_model(run.read()["seed"])
+    try:
+        load_weights(model, weights)
+    except Misfit as error:  # e.g. data with other images or actions
+        raise UserError(f"{run.folder}: its model does not fit the data: {error}") from None
+    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        raise UserError(f"{run.folder}: damaged, its model has weights that are not finite")
+    if not run.trained_on(task.fingerprint):
+        say(f"{run.folder}: the data have changed since its training")
+    return model.eval()
+
+
+def require_which(which: str) -> None:
+    if which not in ("best", "last"):
+        raise UserError(f"which: got {which!r}, expected best or last")
 
 
 def load_task(
@@ -67,6 +117,7 @@ def load_task(
     device: str = "cpu",
     which: str = "best",
     changes: Mapping[str, Any] | None = None,
+    report: Callable[[str], None] = say,
 ) -> tuple[Task, nn.Module]:
     """The task of a run and its trained model, in evaluation mode.
 
@@ -75,24 +126,25 @@ def load_task(
         device: where to put data and model.
         which: the model with the "best" validation score, or the "last".
         changes: config fields that differ from training, e.g. the path of data that were moved.
+        report: takes a line if the newest checkpoint is damaged and an older one is used.
     """
-    if which not in ("best", "last"):
-        raise UserError(f"which: got {which!r}, expected best or last")
-    run, checkpoint = find_checkpoint(path)
-    saved = run.read()
-    experiment = find_experiment(saved["experiment"])
-    config = from_json(experiment.config, {**saved["config"], **(changes or {})}).trained()
-    task = _task(experiment.name, config, device)
-    model = task.make_model(saved["seed"])
-    try:
-        model.load_state_dict(checkpoint.weights(which))
-    except RuntimeError as error:  # e.g. data with other images or actions
-        _, first, *more = (line.strip() for line in str(error).splitlines())
-        others = f" and {len(more)} more" if more else ""
-        raise UserError(f"{run.folder}: its model does not fit the data: {first}{others}") from None
-    if not run.trained_on(task.fingerprint):
-        say(f"{run.folder}: the data have changed since its training")
-    return task, model.eval()
+    return _load(path, device, which, changes, report)[2:]
+
+
+def _load(
+    path: Path | str,
+    device: str,
+    which: str,
+    changes: Mapping[str, Any] | None,
+    report: Callable[[str], None],
+) -> tuple[Run, Checkpoint, Task, nn.Module]:
+    require_which(which)
+    saved = run_at(path).read()
+    config = config_of(saved, changes).trained()
+    run, checkpoint = find_checkpoint(path, report)
+    with memory_errors_in_one_line(str(run.folder)):
+        task = make_task(find_experiment(saved["experiment"]), config, device)
+        return run, checkpoint, task, model_of(run, task, checkpoint.weights(which))
 
 
 def with_test_set(path: Path | str, task: Task, name: str | None) -> Task:
@@ -112,21 +164,22 @@ def evaluate(
 ) -> dict[str, Any]:
     """Test a trained run; returns the metrics and writes them to its test.json.
 
-    Metrics of another test set (`on`) go to test-on-<name>.json instead, since tables are made from
-    test.json.
+    Those of an older checkpoint, of the last model, of another test set (`on`) or of data that have
+    changed go to files of their own (`tested.py`), since tables are made from test.json.
     """
-    task, model = load_task(path, device, which, changes)
+    run, checkpoint, task, model = _load(path, device, which, changes, say)
+    changed = None if run.trained_on(task.fingerprint) else "changed-data"
     task = with_test_set(path, task, on)
-    run, checkpoint = find_checkpoint(path)
     metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
     if on is None:
-        name = "test.json"
         metrics |= task.test(model) | _compared_with_start(run, task, model, device)
     else:
-        name = f"test-on-{Path(on).stem}.json"
         metrics |= {"on": on} | task.test(model)
-    with os_errors_in_one_line(f"cannot write {run.folder / name}"):
-        write_json(run.folder / name, metrics)
+    file = metrics_path(run, checkpoint, which, on or changed)
+    with os_errors_in_one_line(f"cannot write {file}"):
+        write_json(file, metrics)
+    if file.name != "test.json":
+        say(f"written to {file}; tables show test.json, of the run's best model and own data")
     return metrics
 
 
@@ -141,9 +194,4 @@ def _compared_with_start(run: Run, task: Task, model: nn.Module, device: str) ->
         say(f"{run.folder}: not compared with the run it started from: {folder} does not exist")
         return {}
     experiment = find_experiment(saved["experiment"])
-    return experiment.compare(task, load(folder, device), model)
-
-
-def load(path: Path | str, device: str = "cpu", which: str = "best") -> nn.Module:
-    """The trained model of a run or checkpoint folder, in evaluation mode."""
-    return load_task(path, device, which)[1]
+    return experiment.compare(task, load_task(folder, device)[1], model)

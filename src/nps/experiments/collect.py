@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nps.errors import UserError
-from nps.experiments.results import Result
+from nps.experiments.results import Result, require_own_model
 from nps.experiments.tables import CURVES, RUNS, Key, Kind, Row, key, read_table, write_table
 from nps.files import os_errors_in_one_line
 
@@ -100,6 +100,7 @@ def _check(runs: Sequence[Result]) -> str:
         if run.key in seen:
             raise UserError(f"{run.path}: would be {run.address}, and so would {seen[run.key]}")
         seen[run.key] = run.path
+    require_own_model(runs)
     return runs[0].experiment
 
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from nps.errors import UserError
+from nps.experiments.headline import Headline, Metrics
 from nps.inspect.report import Part, Report
 from nps.training.config import TrainConfig
 from nps.training.task import Task
@@ -68,10 +69,18 @@ class Experiment(ABC, Generic[C, T]):
     flags: Mapping[str, str] = MappingProxyType({})
     """Config fields that are flags of `nps run`, with their help. They apply to all presets, and
     their values become part of the output folder's name."""
+    adjustable: Mapping[str, str] = MappingProxyType({})
+    """Config fields that may be given to `nps run` for all presets, with their help. Unlike `flags`
+    they keep each preset's own value unless given, and name no folder."""
     data_field: str | None = None
     """Config field for the path of the user's own data, set by --data."""
     main_metrics: Sequence[str] = ()
     """Test metrics that `nps sweep` prints; all of them are in its table.md. Empty: all."""
+    tested: Any = dict[str, Any]
+    """Type of the test metrics, as far as the report relies on them (see `nps.schema`)."""
+    inspect_in_report: bool = False
+    """If True, the report of `nps run` also has what `nps inspect` shows of the first seed of each
+    preset."""
     inspect_options: type = NoOptions
     """Dataclass of the flags that `nps inspect` takes, each with a default and a docstring."""
 
@@ -88,12 +97,35 @@ class Experiment(ABC, Generic[C, T]):
         the paper claims nothing."""
         return None
 
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline | None:
+        """The few test metrics of a run that matter, with a verdict, for `nps eval`.
+
+        None shows all metrics.
+
+        Args:
+            metrics: what `Task.test` returned.
+            config: the fields of the run's config.
+        """
+        return None
+
     def prepare(self, config: C) -> None:
         """Make or check the data of a config. `nps run` calls it before anything is trained."""
+
+    def shorten(self, preset: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields that `nps run --quick` changes in a preset; `given` are set by flags."""
+        return self.quick.get(preset, {})
+
+    def advice(self, task: T, model: Any, config: C) -> str | None:
+        """A line for the user before a new training, e.g. that it takes long here."""
+        return None
 
     def inspect(self, task: T, model: Any, options: Any) -> Sequence[Part]:
         """What `nps inspect` shows of a trained model. Writes no files."""
         raise UserError(f"runs of {self.name} cannot be inspected")
+
+    def curves(self, preset: str, log: list[dict[str, Any]]) -> Sequence[Part]:
+        """Figures of the metric log of a run, which `nps inspect` adds."""
+        return ()
 
     def with_test_set(self, task: T, name: str) -> T:
         """The task with another test set: the value of `--on` in `nps eval` and `nps inspect`."""

@@ -7,15 +7,17 @@ path on disk or a row of the folder's table: `results/atari/study` gives the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from nps import schema
 from nps.errors import UserError, nearest
 from nps.experiments.tables import CURVES, RUNS, Key, Row, key, read_table
-from nps.files import read_json
+from nps.experiments.tested import mismatch
+from nps.reading import Missing, exists, read_json
 from nps.training.config import with_new_names
 from nps.training.run import Run
 
@@ -43,9 +45,19 @@ class Result:
     group: str = ""
     """The folders above the variant, such as a game or `quick`; none for most runs."""
     tested: bool = True
+    mismatch: str = ""
+    """What is wrong if `test` is about another model than the best of its newest checkpoint."""
     published: bool = False
     """True for runs that the tables of README and docs are made of."""
     read_curve: Callable[[], Curve] = field(default=list, repr=False, compare=False)
+
+    def number(self, metric: str) -> float:
+        """A test metric."""
+        value: Any = self.test.get(metric)
+        if not schema.fits(value, float):
+            got = f"{metric} is {schema.shown(value)}, expected a number"
+            raise UserError(f"{self.path}: {got}; test it again: nps eval {self.path}")
+        return float(value)
 
     def curve(self) -> Curve:
         """The metric log: losses and validation metrics of each epoch.
@@ -78,7 +90,7 @@ class Result:
     @property
     def seeds_in_stack(self) -> int:
         """Number of seeds that were trained together in that time."""
-        return max(int(session.get("seeds_in_stack", 1)) for session in self.provenance)
+        return max((session.get("seeds_in_stack", 1) for session in self.provenance), default=1)
 
 
 def read_results(path: Path | str) -> list[Result]:
@@ -94,7 +106,8 @@ def read_results(path: Path | str) -> list[Result]:
     if not tested:
         why = f"; none of its {len(runs)} runs has been tested" if runs else ""
         raise UserError(f"{path}: no tested runs (<preset>/seed-<s>/test.json) in it{why}")
-    if not (path / RUNS).exists():
+    require_own_model(tested)
+    if not exists(path / RUNS):
         return tested
     published = [run for run in tested if run.published]
     if not published:
@@ -104,10 +117,18 @@ def read_results(path: Path | str) -> list[Result]:
     return published
 
 
+def require_own_model(runs: Sequence[Result]) -> None:
+    """Refuse runs whose test metrics are about another model than the one that tables show."""
+    wrong = [run.mismatch for run in runs if run.mismatch]
+    if wrong:
+        others = f" (and {len(wrong) - 1} more)" if wrong[1:] else ""
+        raise UserError(wrong[0] + others)
+
+
 def read_runs(path: Path | str) -> list[Result]:
     """All runs at `path`, also those that are not tested or not published."""
     path = Path(path)
-    if (path / RUNS).exists():
+    if exists(path / RUNS):
         runs = _rows_of(path)
     elif folders := run_folders(path):
         runs = sorted((read_run(folder, path) for folder in folders), key=lambda run: run.key)
@@ -123,10 +144,11 @@ def read_runs(path: Path | str) -> list[Result]:
 def run_folders(path: Path) -> list[Path]:
     """The path itself if it is a run; else the folders `seed-<s>`, `<variant>/seed-<s>` and
     `<group>/<variant>/seed-<s>` in it."""
-    if (path / "config.json").exists():
+    if exists(path / "config.json"):
         return [path]
     patterns = ("seed-*", "*/seed-*", "*/*/seed-*")
-    return [config.parent for each in patterns for config in path.glob(f"{each}/config.json")]
+    found = [folder for each in patterns for folder in path.glob(each)]
+    return [folder for folder in found if exists(folder / "config.json")]
 
 
 def read_run(folder: Path, root: Path | None = None) -> Result:
@@ -138,7 +160,7 @@ def read_run(folder: Path, root: Path | None = None) -> Result:
     """
     run = Run(folder)
     saved = run.read()
-    test = folder / "test.json"
+    test = _test_of(folder)
     whole = folder.absolute()
     in_seed_folder = whole.name.startswith("seed-")
     above = folder.relative_to(root).parts[:-2] if root else ()
@@ -148,13 +170,23 @@ def read_run(folder: Path, root: Path | None = None) -> Result:
         variant=whole.parent.name if in_seed_folder else str(saved["preset"]),
         seed=saved["seed"],
         config=saved["config"],
-        test=read_json(test) if test.exists() else {},
+        test=test or {},
         provenance=run.provenance(),
         path=folder,
         group="/".join(above),
-        tested=test.exists(),
+        tested=test is not None,
+        mismatch=mismatch(run, test or {}),
         read_curve=run.metrics,
     )
+
+
+def _test_of(folder: Path) -> dict[str, Any] | None:
+    """The test metrics of a run, if it was tested. They may be NaN."""
+    try:
+        test: dict[str, Any] = read_json(folder / "test.json", dict[str, Any], finite=False)
+    except Missing:
+        return None
+    return test
 
 
 def _rows_of(folder: Path) -> list[Result]:
@@ -164,7 +196,7 @@ def _rows_of(folder: Path) -> list[Result]:
     @cache
     def curves() -> dict[Key, Curve]:
         path = folder / CURVES
-        logs = read_table(path, "curves")[1] if path.exists() else []
+        logs = read_table(path, "curves")[1] if exists(path) else []
         return {key(log): log["rows"] for log in logs}
 
     def result(row: Row) -> Result:
@@ -188,7 +220,7 @@ def _rows_of(folder: Path) -> list[Result]:
 
 def _below(path: Path) -> list[Result]:
     """The runs whose address in the table of a parent folder is `path` or below it."""
-    folder = next((above for above in path.parents if (above / RUNS).exists()), None)
+    folder = next((above for above in path.parents if exists(above / RUNS)), None)
     if folder is None:
         return []
     runs = _rows_of(folder)
@@ -211,6 +243,23 @@ def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
             raise UserError(f"{both}: expected one run of {run.variant} with seed {run.seed}")
         seeds[run.seed] = run
     return {name: [seeds[s] for s in sorted(seeds)] for name, seeds in variants.items()}
+
+
+def require_whole(results: Sequence[Result], tested: Any, fields: Iterable[str]) -> None:
+    """Refuse runs whose config.json or test.json is not what a report needs.
+
+    Args:
+        results: the runs of one experiment.
+        tested: the type of its test metrics, see `nps.schema`.
+        fields: names in the config.
+    """
+    for run in results:
+        if (what := schema.problem(run.test, tested)) is not None:
+            again = f"test it again: nps eval {run.path}"
+            raise UserError(f"{run.path / 'test.json'}: damaged, {what}; {again}")
+        missing = [name for name in fields if name not in run.config]
+        if missing:
+            raise UserError(f"{run.path / 'config.json'}: damaged, {missing[0]} is missing")
 
 
 def runs_of(results: Mapping[str, list[Result]], *variants: str) -> list[list[Result]]:

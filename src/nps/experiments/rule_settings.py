@@ -14,11 +14,16 @@ from nps.rules import RuleConfig
 from nps.rules.check import require_int
 from nps.training.config import TrainConfig
 
+MOST_RULES = 100_000
+"""Each has a name, which takes memory even before its parameters do."""
+
 
 @dataclass(frozen=True)
 class RuleSettings(TrainConfig):
     """Settings of training and of a rule layer. An experiment inherits these, and adds the fields
     of `RuleConfig` that it varies: `rule_config` finds them by their names."""
+
+    flags_title: ClassVar[str] = "Rules"
 
     rules: int = 1
     """Number of rules N."""
@@ -38,6 +43,7 @@ class RuleSettings(TrainConfig):
         super().__post_init__()
         for name in self.flag_names.values():  # RuleConfig would call them by another name
             require_int(name, getattr(self, name), at_least=1)
+        require_int("rules", self.rules, at_least=1, at_most=MOST_RULES)
         _ = self.rule_config  # it checks the rest
 
     @property

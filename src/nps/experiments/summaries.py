@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -10,7 +11,7 @@ from nps.experiments.results import Result
 
 def values(results: Sequence[Result], metric: str) -> list[float]:
     """A test metric, of each run."""
-    return [float(result.test[metric]) for result in results]
+    return [result.number(metric) for result in results]
 
 
 def median(results: Sequence[Result], metric: str, style: str = ".4f") -> str:
@@ -34,14 +35,14 @@ def median_range(numbers: Sequence[float], style: str = ".4f") -> str:
 def mean_sd(numbers: Sequence[float], style: str = ".1f") -> str:
     """Mean and standard deviation over seeds, e.g. `97.1 ± 0.4`; a single number as it is."""
     middle = format(statistics.fmean(numbers), style)
-    if len(numbers) == 1:
+    if len(numbers) == 1 or not all(map(math.isfinite, numbers)):
         return middle
     return f"{middle} ± {statistics.stdev(numbers):{style}}"
 
 
 def median_run(results: Sequence[Result], metric: str) -> Result:
     """The run with the median (the lower of two): a typical one, not the best."""
-    ordered = sorted(results, key=lambda result: result.test[metric])
+    ordered = sorted(results, key=lambda result: result.number(metric))
     return ordered[(len(ordered) - 1) // 2]
 
 

@@ -6,37 +6,61 @@ rows always give the same bytes, so a change that git shows is a change of the r
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from nps.errors import UserError
 from nps.files import replace_file
+from nps.reading import parse_json, read_bytes
+from nps.training.run import Session
 
 RUNS, CURVES = "runs.jsonl.xz", "curves.jsonl.xz"
 SCHEMA = 1
-MAX_BYTES = 512 * 2**20
+MAX_BYTES = 128 * 2**20
 """Uncompressed, and far more than any of our tables has: a larger file is not one of them."""
 
 Kind = Literal["runs", "curves"]
 Row = dict[str, Any]
 Key = tuple[str, str, int]
 
-FIELDS: Mapping[Kind, Mapping[str, type | tuple[type, ...]]] = {
-    "runs": {
-        "group": str,
-        "variant": str,
-        "seed": int,
-        "preset": str,
-        "published": bool,
-        "config": dict,
-        "test": (dict, type(None)),
-        "provenance": list,
-    },
-    "curves": {"group": str, "variant": str, "seed": int, "rows": list},
-}
+
+class Header(TypedDict):
+    """The first line of a table."""
+
+    schema: int
+    table: str
+    experiment: str
+
+
+class Place(TypedDict):
+    """What identifies a run."""
+
+    group: str
+    variant: str
+    seed: int
+
+
+class RunRow(Place):
+    """A line of runs.jsonl.xz."""
+
+    preset: str
+    published: bool
+    config: dict[str, Any]
+    test: dict[str, Any] | None
+    provenance: list[Session]
+
+
+class CurveRow(Place):
+    """A line of curves.jsonl.xz."""
+
+    rows: list[dict[str, Any]]
+
+
+ROWS: Mapping[Kind, Any] = {"runs": RunRow, "curves": CurveRow}
 
 
 def key(row: Row) -> Key:
@@ -55,39 +79,29 @@ def write_table(path: Path, kind: Kind, experiment: str, rows: Iterable[Row]) ->
 
 def read_table(path: Path, kind: Kind) -> tuple[str, list[Row]]:
     """The table's experiment and its rows, checked; raises a one-line error if it is damaged."""
-    header, *rows = _lines(path)
-    if header.get("table") != kind or not isinstance(header.get("experiment"), str):
+    lines = _lines(path)
+    header = parse_json(next(lines, b""), f"{path}:1", Header)
+    if header["table"] != kind:
         raise UserError(f"{path}: not a table of {kind}")
-    if header.get("schema") != SCHEMA:
-        got = header.get("schema")
+    if header["schema"] != SCHEMA:
+        got = header["schema"]
         raise UserError(f"{path}: got schema {got}, expected {SCHEMA}: written by another nps")
-    seen: set[Key] = set()
-    for number, row in enumerate(rows, 2):
-        for name, types in FIELDS[kind].items():
-            if name not in row or not isinstance(row[name], types):
-                raise UserError(f"{path}:{number}: damaged, {name} is missing or of a wrong type")
-        if key(row) in seen:
+    rows: dict[Key, Row] = {}
+    for number, line in enumerate(lines, 2):
+        row = parse_json(line, f"{path}:{number}", ROWS[kind], finite=False)
+        if key(row) in rows:
             raise UserError(f"{path}:{number}: damaged, a second run {key(row)}")
-        seen.add(key(row))
-    return header["experiment"], rows
+        rows[key(row)] = row
+    return header["experiment"], list(rows.values())
 
 
-def _lines(path: Path) -> list[Row]:
-    """The JSON objects of a file, at least one."""
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a compressed file."""
     try:
-        with lzma.open(path) as file:
+        with lzma.open(io.BytesIO(read_bytes(path, MAX_BYTES))) as file:
             data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
     except (lzma.LZMAError, EOFError) as error:
         raise UserError(f"{path}: damaged ({str(error).rstrip('.')})") from None
     if len(data) > MAX_BYTES:
         raise UserError(f"{path}: larger than {MAX_BYTES} bytes uncompressed, not a table of ours")
-    lines = data.splitlines()
-    try:
-        rows = [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise UserError(f"{path}: damaged, not JSON lines ({error})") from None
-    if not rows or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{path}: damaged, expected a JSON object on each line")
-    return rows
+    return iter(data.splitlines())

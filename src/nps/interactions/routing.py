@@ -9,7 +9,7 @@ for a fixed number of slots; like any MLP it is not equivariant to their order.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from torch import Tensor, nn
 
@@ -19,6 +19,7 @@ from nps.rules.choice import hard_choice
 from nps.rules.config import Query
 from nps.rules.layer import RuleLayer
 from nps.rules.noise import StageNoise
+from nps.rules.projection import Factory, reset_linear
 from nps.rules.ruleset import RuleSet
 from nps.rules.slots import pick, residual
 from nps.rules.trace import Choices
@@ -46,7 +47,7 @@ class Routing(RuleLayer):
 
     unused = RuleLayer.unused | {
         "rule_dim", "key_dim", "query", "context_query", "dropout", "context_dropout",
-        "self_context", "context_gradient", "zero_start",
+        "self_context", "context_gradient", "kernel_size", "zero_start",
     }  # fmt: skip
 
     def __init__(
@@ -64,6 +65,7 @@ class Routing(RuleLayer):
         temperature: float = 1.0,
         selection_dim: int | None = None,
         rules: RuleSet | None = None,
+        **factory: Unpack[Factory],
     ) -> None:
         require_int("num_slots", num_slots, at_least=1)
         require_int("width", width, at_least=1)
@@ -79,21 +81,27 @@ class Routing(RuleLayer):
             temperature=temperature,
             selection_dim=selection_dim,
             rules=rules,
+            **factory,
         )
         self.noisy = noisy
         # The router chooses by number: rules have no condition of their own.
         self.rules.embedding.requires_grad_(False)
 
-    def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
+    def _make_selection(
+        self, key_dim: int, query: Query, context_query: Query, **factory: Unpack[Factory]
+    ) -> None:
         m, width, depth = self._router_shape
         sizes = [m * self.selection_dim, *[width] * depth]
         layers: list[nn.Module] = []
         for size_in, size_out in itertools.pairwise(sizes):
-            layers += [nn.Linear(size_in, size_out), nn.ReLU()]
+            layers += [nn.Linear(size_in, size_out, **factory), nn.ReLU()]
         self.router = nn.Sequential(*layers)
-        self.primary_head = nn.Linear(width, m)
-        self.context_head = nn.Linear(width, m)
-        self.rule_head = nn.Linear(width, len(self.rules))
+        self.primary_head = nn.Linear(width, m, **factory)
+        self.context_head = nn.Linear(width, m, **factory)
+        self.rule_head = nn.Linear(width, len(self.rules), **factory)
+
+    def _reset_selection(self) -> None:
+        reset_linear(self.router, self.primary_head, self.context_head, self.rule_head)
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m,), (m,), (len(self.rules),)]
@@ -114,7 +122,7 @@ class Routing(RuleLayer):
                 f"rules: got {len(self.rules)}, expected the {self.rule_head.out_features} that "
                 "the router was built for (they can be disabled, not added or removed)"
             )
-        routed = self.router(features.flatten(-2))
+        routed = self.router(features.flatten(-2).to(self.rule_head.weight.dtype))
         heads = (self.primary_head, self.context_head, self.rule_head)
         scores = [head(routed) for head in heads]
         noises = noise.choices if self.noisy else [None, None, None]

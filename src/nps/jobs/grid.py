@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from nps.errors import UserError, nearest
+from nps.flags import require_short_names
 from nps.training.config import TrainConfig, from_json, from_text, spell, to_json
 
 Grid = dict[str, tuple[Any, ...]]
+MOST_POINTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,14 @@ def parse_grid(cls: type[TrainConfig], texts: Sequence[str]) -> Grid:
 
 def points(config: TrainConfig, grid: Grid, default_name: str) -> list[Point]:
     """`config` with every combination of values; an empty grid is one point, `default_name`."""
+    count = math.prod(map(len, grid.values()))
+    if count > MOST_POINTS:
+        raise UserError(f"--grid: got {count} combinations, expected at most {MOST_POINTS}")
     found = []
     for combination in itertools.product(*grid.values()):
         values = dict(zip(grid, combination, strict=True))
         name = ",".join(f"{key}={quote(spell(value), safe='')}" for key, value in values.items())
+        require_short_names("--grid", name)  # of the folder
         try:
             changed = from_json(type(config), {**to_json(config), **values})
         except UserError as error:

@@ -8,7 +8,6 @@ function from a job to a `Training`: `Process` here, or a task on a cluster (`np
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -20,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from nps.errors import RunFailed
+from nps.errors import RunFailed, UserError
 from nps.experiments.experiment import Experiment
+from nps.reading import MAX_LOG_BYTES, open_regular, parse_json
 from nps.training.config import TrainConfig, flag, to_json
 from nps.training.progress import ProgressLine
+from nps.training.run import Row
 from nps.training.signals import Interrupted, Signals
 
 POLL_SECONDS = 0.2
@@ -191,9 +192,9 @@ def _stop(trainings: Sequence[Training]) -> None:
 def _epoch(job: Job) -> int:
     """The last epoch in a run's metric log, read from the end of the file."""
     try:
-        with job.log.open("rb") as log:
+        with open_regular(job.log, MAX_LOG_BYTES) as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 20_000))
             whole_lines = log.read().split(b"\n")[:-1]
-        return int(json.loads(whole_lines[-1])["epoch"])
-    except (OSError, ValueError, IndexError):
+        return int(parse_json(whole_lines[-1], str(job.log), Row, finite=False)["epoch"])
+    except (OSError, UserError, IndexError):
         return 0

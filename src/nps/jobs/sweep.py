@@ -10,22 +10,24 @@ extend the sweep. Nothing starts before the config of every point has been valid
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from nps.errors import RunFailed, UserError
 from nps.experiments import evaluate
 from nps.experiments.experiment import Experiment
 from nps.experiments.results import Result, read_run
-from nps.files import os_errors_in_one_line, read_json, replace_file, write_json
+from nps.files import os_errors_in_one_line, replace_file, write_json
 from nps.inspect.report import Table, markdown
 from nps.jobs import table as sweep_table
 from nps.jobs.cluster import ray_cluster
 from nps.jobs.grid import Grid, Point, points
 from nps.jobs.processes import Job, Process, default_workers, job_of, train_all
+from nps.reading import Missing, read_json
 from nps.training import checkpoint
 from nps.training.config import (
     SCHEMA,
@@ -38,6 +40,13 @@ from nps.training.config import (
 from nps.training.progress import ProgressLine
 from nps.training.run import Run, identity
 from nps.training.signals import Interrupted, Signals
+
+
+class Saved(TypedDict):
+    """sweep.json, as far as it is read."""
+
+    preset: str
+    config: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -54,11 +63,12 @@ class Member:
 
     def tested(self) -> bool:
         """True if its best model was tested after its last checkpoint."""
-        path = self.run.folder / "test.json"
-        if not path.exists() or read_json(path).get("which") != "best":
+        result = read_run(self.run.folder)
+        if result.test.get("which") != "best" or result.mismatch:
             return False
         last = checkpoint.path_of(self.run.checkpoints, checkpoint.steps(self.run.checkpoints)[-1])
-        return path.stat().st_mtime >= (last / "manifest.json").stat().st_mtime
+        tested = (self.run.folder / "test.json").stat().st_mtime
+        return tested >= (last / "manifest.json").stat().st_mtime
 
 
 @dataclass(frozen=True)
@@ -107,10 +117,8 @@ class Sweep:
     def claim(self, members: Sequence[Member]) -> None:
         """Write sweep.json; refuse a folder that holds a sweep or runs with other configs."""
         path = self.out / "sweep.json"
-        if path.exists():
-            saved = read_json(path)
-            if not isinstance(saved, dict) or not {"preset", "config"} <= set(saved):
-                raise UserError(f"{path}: damaged, preset or config is missing")
+        with contextlib.suppress(Missing):
+            saved = read_json(path, Saved, finite=False)
             wanted = {"preset": self.preset, **to_json(self.config)}
             known = {"preset": saved["preset"], **with_defaults(with_new_names(saved["config"]))}
             _refuse(self.out, differences(known, wanted))

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def conv2d(
-    image: Shaped[Tensor, "B H H C"],
+    image: Shaped[Tensor, "B H W C"],
     weight: Float[Tensor, "out C K K"],
     bias: Float[Tensor, "out"] | None = None,
     *,
     stride: int = 1,
     padding: int = 0,
-) -> Float[Tensor, "B H2 H2 out"]:
+) -> Float[Tensor, "B H2 W2 out"]:
     """A convolution with a border of zeros. Bytes become numbers from 0 to 1."""
     keeps_size = stride == 1 and 2 * padding + 1 == weight.shape[-1]
     if keeps_size and bias is None and conv2d_cudnn.supported(image, weight):
@@ -41,10 +41,10 @@ def conv2d(
 
 
 def conv2d_relu(
-    image: Shaped[Tensor, "B H H C"],
+    image: Shaped[Tensor, "B H W C"],
     weight: Float[Tensor, "out C K K"],
     bias: Float[Tensor, "out"],
-) -> Float[Tensor, "B H H out"]:
+) -> Float[Tensor, "B H W out"]:
     """A convolution that keeps the size of the image, K odd, and ReLU.
 
     For many channels: a model by itself goes to cuDNN whatever its size.

@@ -2,7 +2,7 @@
 
 Under vmap, a convolution with different weights for every seed becomes a grouped one, and cuDNN
 runs its groups one after the other: hundreds of launches on small tensors. The fast form (float32
-or bf16 on a GPU) takes the seed as a dimension of the grid.
+or bf16 on a GPU) takes the seed as a dimension of the grid, for square images.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Geometry:
 
 
 def convolve(
-    image: Float[Tensor, "B H H C"],
+    image: Float[Tensor, "B H W C"],
     weight: Float[Tensor, "up up out C kernel kernel"],
     bias: Float[Tensor, "out"],
     *,
     stride: int = 1,
     before: int = 0,
     size: int | None = None,
-) -> Float[Tensor, "B size size out"]:
+) -> Float[Tensor, "B H2 W2 out"]:
     """A convolution in which every window yields up × up pixels, each with weights of its own.
 
     Args:
@@ -68,32 +68,37 @@ def convolve(
             and at the other end as far as `size` requires.
         size: side of the output; by default what windows inside the image yield.
     """
-    up, kernel, height = weight.shape[0], weight.shape[-1], image.shape[1]
+    up, kernel, sides = weight.shape[0], weight.shape[-1], image.shape[1:3]
     if size is None:
-        size = up * ((height + before - kernel) // stride + 1)
+        rows, columns = (up * ((side + before - kernel) // stride + 1) for side in sides)
+    else:
+        rows = columns = size
     if torch.is_autocast_enabled(image.device.type):
         dtype = torch.get_autocast_dtype(image.device.type)
         image, weight, bias = image.to(dtype), weight.to(dtype), bias.to(dtype)
-    windows = -(-size // up)
+    windows = -(-rows // up), -(-columns // up)
     if supported(image, weight, stride):
         geometry = Geometry(
-            height, image.shape[-1], kernel, stride, before, windows, up, size, weight.shape[2]
+            sides[0], image.shape[-1], kernel, stride, before, windows[0], up, rows, weight.shape[2]
         )
         taps = weight.permute(4, 5, 3, 0, 1, 2).flatten(3).flatten(0, 2)
         result: Tensor = Convolution.apply(image, taps, bias, geometry)
         return result
-    return _by_torch(image, weight, bias, stride, before, windows)[:, :size, :size]
+    return _by_torch(image, weight, bias, stride, before, windows)[:, :rows, :columns]
 
 
 def _by_torch(
-    image: Tensor, weight: Tensor, bias: Tensor, stride: int, before: int, windows: int
+    image: Tensor, weight: Tensor, bias: Tensor, stride: int, before: int, windows: tuple[int, int]
 ) -> Tensor:
     """F.conv2d with up · up · out channels, which are then rearranged into pixels."""
     up, out, kernel = weight.shape[1], weight.shape[2], weight.shape[-1]
     x = image.permute(0, 3, 1, 2)
-    after = (windows - 1) * stride + kernel - before - image.shape[1]
-    if before or after > 0:
-        x = F.pad(x, (before, max(after, 0)) * 2, mode="replicate")
+    below, right = (
+        max(0, (count - 1) * stride + kernel - before - side)
+        for count, side in zip(windows, image.shape[1:3], strict=True)
+    )
+    if before or below or right:
+        x = F.pad(x, (before, right, before, below), mode="replicate")
     channels = weight.permute(2, 0, 1, 3, 4, 5).flatten(0, 2)
     pixels: Tensor = F.conv2d(x, channels, bias.repeat_interleave(up * up), stride)
     pixels = pixels.unflatten(1, (out, up, up)).permute(0, 4, 2, 5, 3, 1)
@@ -102,9 +107,11 @@ def _by_torch(
 
 
 def supported(
-    image: Float[Tensor, "B H H C"], weight: Float[Tensor, "up up out C kernel kernel"], stride: int
+    image: Float[Tensor, "B H W C"], weight: Float[Tensor, "up up out C kernel kernel"], stride: int
 ) -> bool:
     channels, columns = image.shape[-1], weight.shape[:3].numel()
+    if image.shape[1] != image.shape[2]:
+        return False
     fits = (channels < 16 or channels in (16, 32, 64, 128)) and columns <= 256
     fits = fits and weight.shape[-1] % stride == 0
     fits = fits and image.dtype in (torch.float32, torch.bfloat16)

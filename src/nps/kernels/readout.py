@@ -37,7 +37,7 @@ class Settings:
 
 
 def readout(
-    x: Float[Tensor, "B H H C"],
+    x: Float[Tensor, "B H W C"],
     scale: Float[Tensor, "C"],
     shift: Float[Tensor, "C"],
     weight: Float[Tensor, "out C K K"],
@@ -45,7 +45,7 @@ def readout(
     *,
     slope: float,
     epsilon: float = 1e-5,
-) -> tuple[Float[Tensor, "B H/K H/K out"], Float[Tensor, "C"], Float[Tensor, "C"]]:
+) -> tuple[Float[Tensor, "B H/K W/K out"], Float[Tensor, "C"], Float[Tensor, "C"]]:
     """The output, and the mean and (biased) variance of the batch.
 
     Args:

@@ -68,13 +68,13 @@ def ranks(
         chunk = 2**15 if true.device.type == "cpu" else 2**22
     if chunk < 1:
         raise ValueError(f"chunk: got {chunk}, expected at least 1")
-    columns, rows = _coordinates("predicted", predicted), _coordinates("true", true)
+    columns, rows = coordinates("predicted", predicted), coordinates("true", true)
     count = len(true)
     kind = torch.arange(count) if state is None else _kinds(state, count)
     kind = kind.to(true.device)
     step = max(1, chunk // count)
     parts = [
-        _rank(_distances(some[..., None], columns[:, None]), own[:, None] == kind)
+        _rank(distances(some[..., None], columns[:, None]), own[:, None] == kind)
         for some, own in zip(rows.split(step, 1), kind.split(step), strict=True)
     ]
     lenient, strict = zip(*parts, strict=True)
@@ -105,14 +105,14 @@ def ranks_among(
             f"candidates: got shape {tuple(candidates.shape)}, expected (E, C, ...) for "
             f"predicted of shape {tuple(predicted.shape)}"
         )
-    points = _coordinates("predicted", predicted)
-    others = _coordinates("candidates", candidates, leading=2)
+    points = coordinates("predicted", predicted)
+    others = coordinates("candidates", candidates, leading=2)
     index = _index(right, candidates)
     if state is None:
         same = torch.arange(candidates.shape[1], device=index.device) == index[:, None]
     else:
         same = _equal_to(state, index, candidates)
-    return _rank(_distances(points[..., None], others), same)
+    return _rank(distances(points[..., None], others), same)
 
 
 def nearest_outcome(
@@ -145,10 +145,10 @@ def nearest(
             f"pool: got shape {tuple(pool.shape)}, expected (P, ...) as predicted, "
             f"{tuple(predicted.shape)}"
         )
-    rows, columns = _coordinates("predicted", predicted), _coordinates("pool", pool)
+    rows, columns = coordinates("predicted", predicted), coordinates("pool", pool)
     step = max(1, chunk // len(pool))
     parts = rows.split(step, 1)
-    found = [_distances(some[..., None], columns[:, None]).argmin(-1) for some in parts]
+    found = [distances(some[..., None], columns[:, None]).argmin(-1) for some in parts]
     return torch.cat(found)
 
 
@@ -220,7 +220,7 @@ def _rank(distances: Float[Tensor, "E C"], same: Bool[Tensor, "E C"]) -> Ranks:
     return Ranks(1 + nearer, 1 + nearer + tied)
 
 
-def _distances(left: Float[Tensor, "D ..."], right: Float[Tensor, "D ..."]) -> Float[Tensor, "..."]:
+def distances(left: Float[Tensor, "D ..."], right: Float[Tensor, "D ..."]) -> Float[Tensor, "..."]:
     """Squared distances, summed over the first dimension one by one.
 
     `sum` may add in different orders, and x^2 + y^2 - 2xy rounds: both would break ties.
@@ -231,7 +231,7 @@ def _distances(left: Float[Tensor, "D ..."], right: Float[Tensor, "D ..."]) -> F
     return total
 
 
-def _coordinates(
+def coordinates(
     name: str, states: Float[Tensor, "E ..."], leading: int = 1
 ) -> Float[Tensor, "D ..."]:
     """Move the coordinates to the front, each contiguous; refuses NaN and infinity."""

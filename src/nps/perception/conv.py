@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Conv(nn.Conv2d):
     """nn.Conv2d with channels last. Images may be bytes, which become numbers from 0 to 1."""
 
-    def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B H2 H2 out"]:
+    def forward(self, image: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B H2 W2 out"]:
         stride, padding = int(self.stride[0]), int(self.padding[0])
         return conv2d(image, self.weight, self.bias, stride=stride, padding=padding)
 
@@ -35,6 +35,6 @@ class ConvReLU(XavierConv):
     def __init__(self, size_in: int, size_out: int, kernel: int) -> None:
         super().__init__(size_in, size_out, kernel, padding=kernel // 2)
 
-    def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B H H out"]:
+    def forward(self, image: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B H W out"]:
         assert self.bias is not None
         return conv2d_relu(image, self.weight, self.bias)

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nps.kernels.batch_norm import batch_norm
 from nps.kernels.readout import readout
 from nps.networks import NormalisedMLP
 from nps.perception.conv import XavierConv
+from nps.perception.images import image_size, require_images
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 Extractor = Literal["small", "medium", "large"]
 Maps = Literal["sigmoid", "contrast"]
 SHRINKS = {"small": 10, "medium": 5, "large": 1}
-"""Side of the image divided by the side of a map."""
+"""Side of the image divided by the side of a map, rounded up."""
 RELU, LEAKY = 0.0, 0.01
 """Slope of the activation below zero."""
 MOMENTUM = 0.1
@@ -82,7 +84,7 @@ class Norm(nn.Module):
 class Medium(nn.Sequential):
     """C-SWM's medium extractor, in training with its norm and last convolution as one function."""
 
-    def forward(self, image: Shaped[Tensor, "B H H C"]) -> Float[Tensor, "B h h M"]:
+    def forward(self, image: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B h w M"]:
         first, norm, _, second, sigmoid = self
         x: Tensor = first(image)
         assert isinstance(norm, Norm)
@@ -143,12 +145,13 @@ class ObjectEncoder(nn.Module):
         slots: M, number of slots.
         slot_dim: D, size of a slot.
         channels: C of the images.
-        size: side of the images in pixels.
+        size: side of the images in pixels, or (height, width).
         hidden_dim: width of the encoder (C-SWM: 512).
         width: channels of the extractor (C-SWM: a sixteenth of the encoder's width).
         maps: input of the encoder: the maps themselves (C-SWM), or their `contrast`.
 
-    Shapes: images (B, size, size, C), as bytes or as numbers from 0 to 1 -> (B, M, D).
+    Shapes: images (B, H, W, C), as bytes or as numbers from 0 to 1 -> (B, M, D). Sides that are not
+    a multiple of the extractor's (10, 5 or 1) are filled up with black, at the bottom and right.
     """
 
     without_contrast = False
@@ -162,7 +165,7 @@ class ObjectEncoder(nn.Module):
         slot_dim: int,
         *,
         channels: int = 3,
-        size: int = 50,
+        size: int | tuple[int, int] = 50,
         hidden_dim: int = 512,
         width: int = 32,
         maps: Maps = "sigmoid",
@@ -172,19 +175,18 @@ class ObjectEncoder(nn.Module):
             raise ValueError(f"kind: got {kind!r}, expected one of {', '.join(SHRINKS)}")
         if maps not in get_args(Maps):
             raise ValueError(f"maps: got {maps!r}, expected one of {', '.join(get_args(Maps))}")
-        if size % SHRINKS[kind] or size < 1:
-            raise ValueError(f"size: got {size}, expected a multiple of {SHRINKS[kind]} ({kind})")
-        self.channels, self.size, self.contrasted = channels, size, maps == "contrast"
+        self.channels, self.size, self.contrasted = channels, image_size(size), maps == "contrast"
         self.extractor = extractor(kind, channels, slots, width)
-        places = (size // SHRINKS[kind]) ** 2
-        self.encoder = NormalisedMLP(places, hidden_dim, slot_dim)
+        self.missing = tuple(-side % SHRINKS[kind] for side in self.size)
+        rows, columns = (-(-side // SHRINKS[kind]) for side in self.size)
+        self.encoder = NormalisedMLP(rows * columns, hidden_dim, slot_dim)
 
     def maps(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M h w"]:
         """The input of each slot's encoder."""
-        expected = (self.size, self.size, self.channels)
-        if images.dim() != 4 or tuple(images.shape[1:]) != expected:
-            sizes = ", ".join(map(str, expected))
-            raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
+        require_images(images, (*self.size, self.channels))
+        if any(self.missing):
+            below, right = self.missing
+            images = F.pad(images, (0, 0, 0, right, 0, below))
         maps: Tensor = self.extractor(images)
         if self.contrasted and not (self.without_contrast and self.training):
             maps = contrast(maps)

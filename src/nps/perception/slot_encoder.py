@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from nps.kernels.feature_norm import normalise_features
 from nps.networks import Linear, linear
 from nps.perception.conv import ConvReLU
+from nps.perception.images import image_size, require_images
 from nps.perception.slot_attention import SlotAttention, Start, fold_norm
 
 if TYPE_CHECKING:
@@ -29,15 +30,15 @@ LAYERS = 4
 class Position(nn.Module):
     """The position embedding: a linear map of a pixel's distances from the four borders.
 
-    Shapes: -> (size * size, width).
+    Shapes: -> (H * W, width).
     """
 
     grid: Tensor
 
-    def __init__(self, size: int, width: int) -> None:
+    def __init__(self, size: tuple[int, int], width: int) -> None:
         super().__init__()
-        along = torch.linspace(0.0, 1.0, size)
-        down, right = torch.meshgrid(along, along, indexing="ij")
+        along = (torch.linspace(0.0, 1.0, side) for side in size)
+        down, right = torch.meshgrid(*along, indexing="ij")
         grid = torch.stack([down, right, 1.0 - down, 1.0 - right], -1).flatten(0, 1)
         self.register_buffer("grid", grid, persistent=False)
         self.linear = nn.Linear(4, width)
@@ -55,13 +56,13 @@ class SlotEncoder(nn.Module):
         slots: M, number of slots.
         slot_dim: D, size of a slot.
         channels: C of the images.
-        size: side of the images in pixels.
+        size: side of the images in pixels, or (height, width).
         width: channels of the convolutions, and size of a feature.
         iterations: of slot attention.
         hidden_dim: hidden units of slot attention's MLP.
         start: initial slots; only "learned" gives the slots of all images the same order.
 
-    Shapes: images (B, size, size, C), as bytes or as numbers from 0 to 1 -> (B, M, D).
+    Shapes: images (B, H, W, C), as bytes or as numbers from 0 to 1 -> (B, M, D).
     """
 
     def __init__(
@@ -70,20 +71,20 @@ class SlotEncoder(nn.Module):
         slot_dim: int,
         *,
         channels: int = 3,
-        size: int = 50,
+        size: int | tuple[int, int] = 50,
         width: int = 64,
         iterations: int = 3,
         hidden_dim: int = 128,
         start: Start = "learned",
     ) -> None:
         super().__init__()
-        for name, number in {"channels": channels, "size": size, "width": width}.items():
+        for name, number in {"channels": channels, "width": width}.items():
             if number < 1:
                 raise ValueError(f"{name}: got {number}, expected at least 1")
-        self.channels, self.size = channels, size
+        self.channels, self.size = channels, image_size(size)
         sizes = (channels, *[width] * (LAYERS - 1))
         self.convolutions = nn.ModuleList(ConvReLU(c, width, KERNEL) for c in sizes)
-        self.place = Position(size, width)
+        self.place = Position(self.size, width)
         self.norm = nn.LayerNorm(width)
         self.hidden, self.out = Linear(width, width), Linear(width, width)
         self.attention = SlotAttention(
@@ -97,10 +98,7 @@ class SlotEncoder(nn.Module):
 
     def features(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B n width"]:
         """A vector for every pixel."""
-        expected = (self.size, self.size, self.channels)
-        if images.dim() != 4 or tuple(images.shape[1:]) != expected:
-            sizes = ", ".join(map(str, expected))
-            raise ValueError(f"images: got shape {tuple(images.shape)}, expected (B, {sizes})")
+        require_images(images, (*self.size, self.channels))
         x = images
         for convolution in self.convolutions:
             x = convolution(x)
@@ -112,7 +110,7 @@ class SlotEncoder(nn.Module):
     def maps(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M h w"]:
         """The share of each pixel that each slot got in the last iteration."""
         attention: Tensor = self.attention(self.features(images), return_attention=True)[1]
-        return attention.view(*attention.shape[:2], self.size, self.size)
+        return attention.view(*attention.shape[:2], *self.size)
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B M D"]:
         slots: Tensor = self.attention(self.features(images))

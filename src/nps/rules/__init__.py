@@ -6,20 +6,24 @@ from nps.rules.config import RuleConfig
 from nps.rules.gated import GatedNPS
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
+from nps.rules.rule import Rule
 from nps.rules.ruleset import RuleSet
 from nps.rules.sequential import SequentialNPS
 from nps.rules.trace import Trace
+from nps.rules.usage import Usage
 
 __all__ = [
     "ConvRules",
     "GatedNPS",
     "MLPRules",
     "ParallelNPS",
+    "Rule",
     "RuleConfig",
     "RuleLayer",
     "RuleSet",
     "SequentialNPS",
     "Trace",
+    "Usage",
     "gumbel",
     "hard_choice",
 ]

@@ -12,7 +12,7 @@ of the others bit for bit as they were.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from nps.rules import fast
 from nps.rules.check import require_int
+from nps.rules.projection import Factory
 from nps.rules.ruleset import RuleSet
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class MLPRules(RuleSet):
             learns it much faster with two.
         zero_start: start the output layers at zero instead of small, so that no rule does anything
             until it has learned what to do.
+        device, dtype: of the parameters, as for `nn.Linear`.
 
     Shapes: slots (T, D), choice (T, N) -> (T, D).
     """
@@ -75,6 +77,7 @@ class MLPRules(RuleSet):
         hidden_dim: int = 128,
         hidden_layers: int = 1,
         zero_start: bool = False,
+        **factory: Unpack[Factory],
     ) -> None:
         require_int("hidden_dim", hidden_dim, at_least=1)
         require_int("hidden_layers", hidden_layers, at_least=1)
@@ -87,7 +90,7 @@ class MLPRules(RuleSet):
             action[f"bias_{k}"] = ((hidden_dim,), 0.0)
         last = 0.0 if zero_start else last
         action |= {"weight_out": ((hidden_dim, slot_dim), last), "bias_out": ((slot_dim,), 0.0)}
-        super().__init__(num_rules, slot_dim, rule_dim, action)
+        super().__init__(num_rules, slot_dim, rule_dim, action, **factory)
         self.hidden_dim = hidden_dim
         self.hidden_layers = hidden_layers
 
@@ -151,6 +154,8 @@ class ConvRules(RuleSet):
         rule_dim: size of the embeddings.
         hidden_dim: channels of the hidden layer.
         kernel_size: odd.
+        zero_start: as for `MLPRules`.
+        device, dtype: of the parameters, as for `nn.Linear`.
 
     Shapes: slots (T, C, H, W), choice (T, N) -> (T, C, H, W).
     """
@@ -170,6 +175,8 @@ class ConvRules(RuleSet):
         rule_dim: int = 64,
         hidden_dim: int = 128,
         kernel_size: int = 3,
+        zero_start: bool = False,
+        **factory: Unpack[Factory],
     ) -> None:
         require_int("hidden_dim", hidden_dim, at_least=1)
         require_int("kernel_size", kernel_size, at_least=1)
@@ -181,10 +188,10 @@ class ConvRules(RuleSet):
         action = {
             "weight_in": ((hidden_dim, 2 * slot_dim, *square), first),
             "bias_in": ((hidden_dim,), 0.0),
-            "weight_out": ((slot_dim, hidden_dim, *square), last),
+            "weight_out": ((slot_dim, hidden_dim, *square), 0.0 if zero_start else last),
             "bias_out": ((slot_dim,), 0.0),
         }
-        super().__init__(num_rules, slot_dim, rule_dim, action)
+        super().__init__(num_rules, slot_dim, rule_dim, action, **factory)
         self.hidden_dim = hidden_dim
         self.kernel_size = kernel_size
 

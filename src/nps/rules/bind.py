@@ -6,13 +6,13 @@ q_{r,p}, but its formula contains only the primary slot, and so does ours.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from torch import Tensor, nn
 
 from nps.rules.choice import hard_choice
 from nps.rules.config import Query
-from nps.rules.projection import Projection, match
+from nps.rules.projection import Factory, Projection, match
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -34,10 +34,12 @@ class Bind(nn.Module):
     Shapes: primary features (..., P, F), features (..., M, F) -> (..., P, M).
     """
 
-    def __init__(self, selection_dim: int, key_dim: int, query: Query) -> None:
+    def __init__(
+        self, selection_dim: int, key_dim: int, query: Query, **factory: Unpack[Factory]
+    ) -> None:
         super().__init__()
-        self.query = Projection(selection_dim, key_dim, query)
-        self.key = Projection(selection_dim, key_dim, query)
+        self.query = Projection(selection_dim, key_dim, query, **factory)
+        self.key = Projection(selection_dim, key_dim, query, **factory)
 
     def forward(self, primary: Tensor, features: Tensor) -> Tensor:
         return match(self.query(primary), self.key(features))

@@ -14,11 +14,19 @@ def shown(value: object) -> str:
     return text if len(text) < 60 and "\n" not in text else type(value).__name__
 
 
-def require_int(name: str, value: object, *, at_least: int | None = None) -> None:
+LARGEST = 2**31 - 1
+"""No size or count is larger."""
+
+
+def require_int(
+    name: str, value: object, *, at_least: int | None = None, at_most: int = LARGEST
+) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name}: got {shown(value)}, expected an integer")
     if at_least is not None and value < at_least:
         raise ValueError(f"{name}: got {value}, expected at least {at_least}")
+    if value > at_most:
+        raise ValueError(f"{name}: got {value}, expected at most {at_most}")
 
 
 def require_number(name: str, value: object, low: float, high: float, *, open_top: bool) -> None:
@@ -57,6 +65,18 @@ def require_finite(name: str, tensor: Tensor) -> None:
         where = tuple(torch.nonzero(~finite)[0].tolist())
         value = tensor[where].item()
         raise ValueError(f"{name}: got {value} at index {where}, expected finite numbers")
+
+
+def require_dtype(name: str, tensor: Tensor, weights: torch.dtype) -> None:
+    """Raise where `nn.Linear` would: for another type than the weights', unless autocast casts."""
+    if tensor.dtype == weights:
+        return
+    cast = torch.float64 not in (tensor.dtype, weights)
+    if not (cast and torch.is_autocast_enabled(tensor.device.type)):
+        raise RuntimeError(
+            f"{name}: got {tensor.dtype}, expected {weights} as the weights have "
+            "(convert one of them, or use torch.autocast)"
+        )
 
 
 def require_slots(slots: Tensor, slot_mask: Tensor | None, slot_dim: int, events: int) -> None:

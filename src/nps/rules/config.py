@@ -31,6 +31,8 @@ class RuleConfig:
     """Hidden units of a rule's MLP."""
     hidden_layers: int = 1
     """Hidden layers of a rule's MLP."""
+    kernel_size: int | None = None
+    """Kernel size of convolutional rules, for slots that are feature maps; None for MLPs."""
     temperature: float = 1.0
     """Temperature of the softmax that gives a hard choice its gradient."""
     dropout: float = 0.0
@@ -57,6 +59,12 @@ class RuleConfig:
         require_int("key_dim", self.key_dim, at_least=1)
         require_int("hidden_dim", self.hidden_dim, at_least=1)
         require_int("hidden_layers", self.hidden_layers, at_least=1)
+        if self.kernel_size is not None:
+            require_int("kernel_size", self.kernel_size, at_least=1)
+            if self.hidden_layers != 1:
+                raise ValueError(
+                    f"hidden_layers: got {self.hidden_layers}, expected 1 with a kernel_size"
+                )
         infinity = float("inf")
         require_number("temperature", self.temperature, MIN_TEMPERATURE, infinity, open_top=True)
         require_number("dropout", self.dropout, 0.0, 1.0, open_top=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from nps.rules.allowed import Allowed
 from nps.rules.choice import hard_choice
 from nps.rules.config import Query
 from nps.rules.noise import StageNoise
+from nps.rules.projection import Factory
 from nps.rules.select import Selected
 from nps.rules.sequential import SequentialNPS
 from nps.rules.slots import unsqueeze_right
@@ -40,9 +41,15 @@ class GatedNPS(SequentialNPS):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
-    def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
-        super()._make_selection(key_dim, query, context_query)
-        self.null_score = nn.Parameter(torch.zeros(()))
+    def _make_selection(
+        self, key_dim: int, query: Query, context_query: Query, **factory: Unpack[Factory]
+    ) -> None:
+        super()._make_selection(key_dim, query, context_query, **factory)
+        self.null_score = nn.Parameter(torch.zeros((), **factory))
+
+    def _reset_selection(self) -> None:
+        super()._reset_selection()
+        nn.init.zeros_(self.null_score)
 
     def stage(
         self, slots: Tensor, features: Tensor, allowed: Allowed, noise: StageNoise

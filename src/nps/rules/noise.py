@@ -61,6 +61,12 @@ class Shares(NamedTuple):
             return noise.to(device)
         if noise is not None:
             require_type("noise", noise, torch.Generator, "a tensor or a torch.Generator")
+            if _recomputing():
+                raise RuntimeError(
+                    "noise: got a torch.Generator inside torch.utils.checkpoint, where it draws "
+                    "other numbers when the call is recomputed; draw them outside: "
+                    "noise=torch.rand(layer.noise_shape(...), generator=generator)"
+                )
         return torch.rand(shape, generator=noise, device=device)
 
     def of_stages(self, uniform: Float[Tensor, "*batch K U"] | None) -> list[StageNoise]:
@@ -78,3 +84,11 @@ class Shares(NamedTuple):
             of_contexts = drop_context.unflatten(-1, self.choices[-1]) if contexts else None
             shared.append(StageNoise(choices, of_rules, of_contexts))
         return shared
+
+
+def _recomputing() -> bool:
+    """True inside a backward pass: torch.utils.checkpoint runs a forward pass there once more.
+
+    It restores torch's own generators for that, but no others.
+    """
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 import torch
@@ -15,7 +14,7 @@ from nps.rules.choice import drop_scores
 from nps.rules.config import MAX_HANDICAP, Query, RuleConfig
 from nps.rules.layer import LayerOptions, RuleLayer
 from nps.rules.noise import StageNoise
-from nps.rules.projection import Projection, match
+from nps.rules.projection import Factory, Projection, match, reset_linear
 from nps.rules.select import Selected, select_primaries, select_rules
 from nps.rules.slots import residual
 from nps.rules.trace import Choices
@@ -75,14 +74,21 @@ class ParallelNPS(RuleLayer):
     ) -> None:
         require_number("null_handicap", null_handicap, 0.0, MAX_HANDICAP, open_top=False)
         super().__init__(slot_dim, num_rules, **options)
-        self.config = replace(self.config, null_handicap=null_handicap)
         self.null_handicap = null_handicap
 
-    def _make_selection(self, key_dim: int, query: Query, context_query: Query) -> None:
-        super()._make_selection(key_dim, query, context_query)
+    def _make_selection(
+        self, key_dim: int, query: Query, context_query: Query, **factory: Unpack[Factory]
+    ) -> None:
+        super()._make_selection(key_dim, query, context_query, **factory)
         self.rules.make_applicable(key_dim)
-        self.slot_key = Projection(self.selection_dim, key_dim, query)
-        self.null_rule = nn.Parameter(torch.randn(key_dim))
+        self.slot_key = Projection(self.selection_dim, key_dim, query, **factory)
+        self.null_rule = nn.Parameter(torch.randn(key_dim, **factory))
+
+    def _reset_selection(self) -> None:
+        super()._reset_selection()
+        self.rules.reset_applicability()
+        reset_linear(self.slot_key)
+        nn.init.normal_(self.null_rule)
 
     def stage(
         self, slots: Tensor, features: Tensor, allowed: Allowed, noise: StageNoise

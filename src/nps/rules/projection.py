@@ -6,7 +6,7 @@ whether or not autocast is on: half precision would flip choices.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 MLP_WIDTH = 128
+
+
+class Factory(TypedDict, total=False):
+    """Where and in which type parameters are made, as for `nn.Linear`."""
+
+    device: torch.device | str | None
+    dtype: torch.dtype | None
 
 
 def exact(x: Tensor) -> Tensor:
@@ -33,12 +40,14 @@ class Projection(nn.Module):
     choice; and a bilinear score cannot ask "is my change equal to that slot's value".
     """
 
-    def __init__(self, in_dim: int, key_dim: int, kind: Query = "linear") -> None:
+    def __init__(
+        self, in_dim: int, key_dim: int, kind: Query = "linear", **factory: Unpack[Factory]
+    ) -> None:
         super().__init__()
         self.kind = kind
-        self.hidden = nn.Linear(in_dim, MLP_WIDTH) if kind == "mlp" else None
+        self.hidden = nn.Linear(in_dim, MLP_WIDTH, **factory) if kind == "mlp" else None
         width = in_dim if self.hidden is None else MLP_WIDTH
-        self.out = nn.Linear(width, key_dim, bias=False)
+        self.out = nn.Linear(width, key_dim, bias=False, **factory)
 
     def forward(self, features: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch key"]:
         with torch.autocast(features.device.type, enabled=False):
@@ -47,6 +56,14 @@ class Projection(nn.Module):
                 weight, bias = self.hidden.weight, self.hidden.bias
                 x = nn.functional.linear(x, weight.to(x.dtype), bias.to(x.dtype)).relu()
             return nn.functional.linear(x, self.out.weight.to(x.dtype))
+
+
+def reset_linear(*modules: nn.Module) -> None:
+    """Draw the weights of all linear layers anew, in the order in which they were built."""
+    for module in modules:
+        for layer in module.modules():
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
 
 
 def match(

@@ -7,13 +7,13 @@ chooses a rule for each slot.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from torch import Tensor, nn
 
 from nps.rules.choice import hard_choice
 from nps.rules.config import Query
-from nps.rules.projection import Projection, match
+from nps.rules.projection import Factory, Projection, match
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -33,10 +33,17 @@ class Select(nn.Module):
     Shapes: features (..., M, F), embedding (N, rule_dim) -> (..., M, N).
     """
 
-    def __init__(self, selection_dim: int, rule_dim: int, key_dim: int, query: Query) -> None:
+    def __init__(
+        self,
+        selection_dim: int,
+        rule_dim: int,
+        key_dim: int,
+        query: Query,
+        **factory: Unpack[Factory],
+    ) -> None:
         super().__init__()
-        self.query = Projection(selection_dim, key_dim, query)
-        self.key = Projection(rule_dim, key_dim)
+        self.query = Projection(selection_dim, key_dim, query, **factory)
+        self.key = Projection(rule_dim, key_dim, **factory)
 
     def forward(self, features: Tensor, embedding: Tensor) -> Tensor:
         return match(self.query(features), self.key(embedding))

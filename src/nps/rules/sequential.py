@@ -42,6 +42,7 @@ class SequentialNPS(RuleLayer):
         key_dim: size of queries and keys (paper: 32).
         hidden_dim: hidden units of a rule's MLP (paper: 128).
         hidden_layers: hidden layers of a rule's MLP (paper: 1).
+        kernel_size: if given, the rules are convolutional (`ConvRules`) and slots feature maps.
         temperature: of the softmax that gives the gradient (paper: 1).
         selection_dim: size of the features that selection sees, where they are not the slots.
         dropout: probability that a rule score is set to zero in training (paper: 0.35 on
@@ -62,7 +63,8 @@ class SequentialNPS(RuleLayer):
         zero_start: start the rules' output layers at zero: at first no rule changes a slot. For
             recurrent models, where early random changes, summed over the frames, break the slots'
             hold on their objects.
-        rules: another rule set, e.g. `ConvRules`; its sizes are its own.
+        rules: another rule set; its sizes are its own.
+        device, dtype: of the parameters, as for `nn.Linear`; rules that are given are converted.
 
     Shapes: slots (..., M, D) -> (..., M, D).
 

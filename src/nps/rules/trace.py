@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+from nps.rules.table import Table
+from nps.rules.usage import Usage, count_rules, require_names
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -14,8 +18,9 @@ if TYPE_CHECKING:
 class Trace(NamedTuple):
     """Which rule fired on which slot, with which context, and the scores that decided it.
 
-    Everything stays on the device. The scores are those before masks, dropout and noise, and carry
-    gradients (a loss on them is possible); detach a trace that is kept beyond the step.
+    Everything stays on the device, and nothing is read on the host before you print a trace or ask
+    for its `table` or `usage`. The scores are those before masks, dropout and noise, and carry
+    gradients (a loss on them is possible); `detach` a trace that is kept beyond the step.
     """
 
     rule: Int[Tensor, "*batch K M"]
@@ -31,6 +36,60 @@ class Trace(NamedTuple):
     def fired(self) -> Bool[Tensor, "*batch K M"]:
         """True where a rule changed the slot."""
         return self.rule >= 0
+
+    def detach(self) -> Trace:
+        """The same values without gradients: what to keep beyond a training step."""
+        return Trace(*(part.detach() for part in self))
+
+    def to(self, device: torch.device | str) -> Trace:
+        """On another device."""
+        return Trace(*(part.to(device) for part in self))
+
+    def cpu(self) -> Trace:
+        """On the CPU."""
+        return self.to("cpu")
+
+    def usage(self, names: Sequence[str] | None = None) -> Usage:
+        """How often each rule fired, with the entropy in bits; warns if one takes everything.
+
+        Args:
+            names: of the rules, e.g. `layer.rules.names`; by default `rule 0` and so on.
+        """
+        return count_rules(self.rule, self.rule_scores.shape[-1], names)
+
+    def table(self, names: Sequence[str] | None = None, *, at: int = 0, limit: int = 20) -> Table:
+        """The choices of one batch element: a row for each stage, a column for each slot.
+
+        Args:
+            names: of the rules, as for `usage`.
+            at: which element, counted through all batch dimensions.
+            limit: show at most this many stages and slots.
+        """
+        if names is not None:
+            require_names(names, self.rule_scores.shape[-1])
+        count = self.rule.shape[:-2].numel()
+        if not -count <= at < count:
+            raise ValueError(f"at: got {at}, expected 0 to {count - 1}, an element of the batch")
+        rule, context = (part.reshape(count, *part.shape[-2:])[at] for part in self[:2])
+        caption = f"{self._summary()}\nbatch element {at % count}, rule ← context:"
+        return Table.of(caption, rule.tolist(), context.tolist(), names, limit)
+
+    def __repr__(self) -> str:
+        return repr(self.table(limit=8)) if self._readable() else self._summary()
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_() if self._readable() else f"<p>{self._summary()}</p>"
+
+    def _readable(self) -> bool:
+        """False inside vmap or a compiler, where tensors have no values, and without any rows."""
+        if torch.compiler.is_compiling() or self.rule.is_meta or self.rule.numel() == 0:
+            return False
+        return not torch._C._functorch.is_functorch_wrapped_tensor(self.rule)
+
+    def _summary(self) -> str:
+        (*batch, stages, slots), rules = self.rule.shape, self.rule_scores.shape[-1]
+        sizes = f"stages={stages}, slots={slots}, rules={rules}"
+        return f"Trace(batch={tuple(batch)}, {sizes}, device={self.rule.device})"
 
     @classmethod
     def of_stages(cls, stages: list[Trace], batch_dims: int) -> Trace:

@@ -8,8 +8,9 @@ optimiser.py    Adam, weight decay, learning rates, the moving average of the we
 state.py        everything that changes while training, and its checkpoints
 step.py         one step: loss, gradient, guard, update; captured on CUDA
 session.py      the loop: prepare, step; end of an epoch: log, validate, draw, save
-loop.py         `train`: which seeds train together, and from where they continue
+resume.py       the checkpoint that each seed continues from
+loop.py         `train`: which seeds train together
 
-Around them: run.py (the folder), checkpoint.py, log.py, config.py, provenance.py, rng.py,
-precision.py, distributed.py (torchrun), memory.py, signals.py, progress.py.
+Around them: run.py (the folder), identity.py, checkpoint.py, log.py, config.py, provenance.py,
+rng.py, precision.py, distributed.py (torchrun), memory.py, signals.py, progress.py.
 """

@@ -10,12 +10,13 @@ where it is used, for a block of steps at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from nps.threads import Background
 from nps.training import rng
 from nps.training.data import Examples, Source, Stream, Streamed
 
@@ -58,7 +59,7 @@ class Batches:
         self._order = torch.zeros(s, steps, size, dtype=torch.long, device=device)
         self._noise = torch.zeros(s, self.block, size, noise_size, device=device)
         self._epoch = self._block = -1
-        self._worker = ThreadPoolExecutor(1)
+        self._worker = Background()
         self._next_orders: tuple[int, Future[Tensor]] | None = None
         self._stream_orders: dict[int, Tensor] = {}
         self._stream: Stream | None = None
@@ -93,7 +94,7 @@ class Batches:
 
     def close(self) -> None:
         """End the worker threads."""
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        self._worker.close()
         if self._stream is not None:
             self._stream.close()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import typing
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
+from nps import schema
 from nps.errors import UserError, nearest
 from nps.rules.check import require_int, require_number
 from nps.training.precision import Precision
@@ -19,11 +20,15 @@ SCHEMA = 1
 """Version of the run folder's layout. Readers refuse newer ones."""
 RENAMED = {"alone_until": "context_from", "image_asks": "image_selects"}
 """Fields of experiments' configs: old name -> new name. Saved runs and tables have the old ones."""
+ADDED = {"frames": 1}
+"""Fields of experiments' configs that came later: name -> the value that earlier runs had."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Settings of the training loop. Experiments inherit these and add their own."""
+
+    flags_title: ClassVar[str] = "Training"
 
     epochs: int = 100
     """Passes over the training set."""
@@ -87,6 +92,11 @@ class Settings:
     """Most seeds in a stack; by default as many as fit in memory."""
     draw_every: int | None = None
     """Epochs between pictures; by default they are drawn at the end of the training only."""
+    progress: bool = True
+    """Show progress."""
+    call: str | None = None
+    """The call of `nps.train`, for provenance; None: a command. A program gets lines of progress
+    where there is no terminal, and a second Ctrl-C as an exception."""
 
 
 C = TypeVar("C", bound=TrainConfig)
@@ -118,8 +128,8 @@ def from_json(cls: type[C], data: object) -> C:
     for key, value in data.items():
         if key not in hints:
             raise UserError(f"config: unknown field {key!r}{nearest(str(key), hints)}")
-        if not _fits(value, hints[key]):
-            raise UserError(f"config: {key} is {value!r}, expected {_spell_type(hints[key])}")
+        if (what := schema.problem(value, hints[key], key)) is not None:
+            raise UserError(f"config: {what}")
     try:
         return cls(**data)
     except ValueError as error:
@@ -134,9 +144,9 @@ def from_text(cls: type[TrainConfig], name: str, text: str) -> Any:
             value = read(text)
         except ValueError:
             continue
-        if _fits(value, hint):
+        if schema.fits(value, hint):
             return value
-    raise UserError(f"{name}: got {text!r}, expected {_spell_type(hint)}")
+    raise UserError(f"{name}: got {text!r}, expected {schema.spell(hint)}")
 
 
 def _word(text: str) -> bool | None:
@@ -159,31 +169,13 @@ def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Readable list of the fields that differ."""
     keys = sorted(old.keys() | new.keys())
-    missing = "(absent)"
+    absent = {key: ADDED.get(key, "(absent)") for key in keys}
+    old, new = absent | old, absent | new
     return [
-        f"{key}: {old.get(key, missing)} -> {new.get(key, missing)}"
-        for key in keys
-        if old.get(key, missing) != new.get(key, missing)
+        f"{key}: {_brief(old[key])} -> {_brief(new[key])}" for key in keys if old[key] != new[key]
     ]
 
 
-def _fits(value: object, hint: Any) -> bool:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Literal:
-        return value in args
-    if args:  # a union such as float | None
-        return any(_fits(value, arg) for arg in args)
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _spell_type(hint: Any) -> str:
-    args = typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return "one of " + ", ".join(map(str, args))
-    if args:
-        return " or ".join(_spell_type(arg) for arg in args)
-    return "none" if hint is type(None) else str(hint.__name__)
+def _brief(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= schema.SHORT else f"{text[: schema.SHORT]}…"

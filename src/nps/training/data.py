@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from nps.threads import Background
 
 if TYPE_CHECKING:
     from jaxtyping import Int, Shaped
@@ -110,7 +112,7 @@ class Stream:
         device: torch.device,
     ) -> None:
         self._read, self._indices, self._device = read, indices, device
-        self._worker = ThreadPoolExecutor(1)
+        self._worker = Background()
         self._pending: dict[int, Future[Examples]] = {}
         self._pinned: list[Examples] = []
         self._copied: list[torch.cuda.Event] = []
@@ -136,7 +138,7 @@ class Stream:
 
     def close(self) -> None:
         """Stop reading ahead."""
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        self._worker.close()
 
     def _start(self, step: int) -> Future[Examples]:
         if not self._pinned:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nps.errors import UserError, extra
-from nps.files import os_errors_in_one_line, replace_file
+from nps.files import os_errors_in_one_line, own_file, replace_file, write_all
 
 if TYPE_CHECKING:
     from jaxtyping import UInt8
@@ -45,20 +45,20 @@ class MetricLog:
     ) -> None:
         self.path = path
         with os_errors_in_one_line(f"cannot write {path}"):
-            self._file = path.open("ab")
-            self._file.truncate(length)
+            # Unbuffered: what a full disk refuses must not be written again on closing.
+            self._file = open(path, "ab", buffering=0, opener=own_file)  # noqa: SIM115
+            self._file.truncate(min(length, self.length))
             self._file.seek(0, os.SEEK_END)
         self._board = _open_board(tensorboard, step) if tensorboard else None
 
     @property
     def length(self) -> int:
-        return self._file.tell()
+        return os.fstat(self._file.fileno()).st_size
 
     def write(self, row: Mapping[str, Any]) -> None:
         """One epoch: `epoch`, `step`, means by name, and `validation` if there was one."""
         with os_errors_in_one_line(f"cannot write {self.path}"):
-            self._file.write((json.dumps(row) + "\n").encode())
-            self._file.flush()
+            write_all(self._file, (json.dumps(row) + "\n").encode())
         if self._board is not None:
             scalars = {name: row[name] for name in row if name not in ("epoch", "step")}
             for name, value in _numbers(scalars):

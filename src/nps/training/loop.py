@@ -15,10 +15,11 @@ import torch
 from torch import nn
 
 from nps.errors import RunFailed, UserError
-from nps.training import checkpoint, distributed, memory
+from nps.training import distributed, memory
 from nps.training.batches import Batches
 from nps.training.config import Settings, TrainConfig
 from nps.training.precision import set_precision
+from nps.training.resume import find_starts
 from nps.training.run import Run
 from nps.training.session import TrainingSession
 from nps.training.stack import Stack
@@ -40,8 +41,8 @@ def train(
 ) -> None:
     """Train each seed into its run, to the end of the config's schedule.
 
-    Each continues from its newest whole checkpoint, if it has one. Seeds that are at the same step
-    train together as a stack if the task allows it, one after the other if not.
+    Each continues from its newest whole checkpoint, if it has one (`resume.py`). Seeds that are at
+    the same step train together as a stack if the task allows it, one after the other if not.
 
     Args:
         task: data, loss and evaluation.
@@ -61,7 +62,7 @@ def train(
     built = dict(models or {})
     total = config.epochs * steps_per_epoch(task, config)
     set_precision(settings.precision)
-    found = {seed: _newest(run, report) for seed, run in runs.items()}
+    found = find_starts(runs, report)
     done = {seed: 0 if saved is None else saved.step for seed, saved in found.items()}
     for seed, run in runs.items():
         if done[seed] and not run.trained_on(task.fingerprint):
@@ -99,19 +100,6 @@ def steps_per_epoch(task: Task, config: TrainConfig) -> int:
         )
     distributed.require_even_shares(config.batch_size)
     return task.examples // config.batch_size
-
-
-def _newest(run: Run, report: Callable[[str], None]) -> checkpoint.Checkpoint | None:
-    """The checkpoint to continue from; damaged and unfinished ones are moved out of the way."""
-    first = distributed.is_first()
-    if first:
-        checkpoint.remove_unfinished(run.checkpoints)
-    try:
-        found = checkpoint.newest(run.checkpoints, report, set_aside=first)
-    except checkpoint.Unreadable as error:
-        raise UserError(f"{error}; --fresh starts over") from None
-    distributed.wait_for_all()
-    return found
 
 
 def _title(runs: Mapping[int, Run], seeds: Sequence[int]) -> str:

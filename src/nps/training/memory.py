@@ -10,11 +10,14 @@ import contextlib
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from nps.errors import RunFailed
 
@@ -27,7 +30,18 @@ COPIES = 8
 """Parameters, gradient, two moments, the best so far, and three temporaries."""
 USABLE = 0.85
 """Share of the free memory to plan with."""
-REFUSED = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+WORTH_CHECKING = 2**26
+"""Bytes from which a tensor is checked before it is made."""
+FACTORIES = {
+    *(torch.empty, torch.zeros, torch.ones, torch.full, torch.arange),
+    *(torch.rand, torch.randn, torch.randint),
+}
+REFUSED = (
+    "can't allocate memory",
+    "not enough memory",
+    "Storage size calculation overflowed",
+    "integer multiplication overflow",
+)
 """How torch words a lack of memory in a plain `RuntimeError`, on the CPU."""
 
 
@@ -51,8 +65,19 @@ def free_bytes(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0]) + kept  # what torch caches can be used again
     with contextlib.suppress(OSError, KeyError), open("/proc/meminfo") as lines:
         table = dict(line.split(":", 1) for line in lines)
-        return int(table["MemAvailable"].split()[0]) * 1024
+        return min(int(table["MemAvailable"].split()[0]) * 1024, _left_to_container())
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2  # not Linux
+
+
+def _left_to_container() -> int:
+    """What a limit on this process's control group leaves, if there is one."""
+    group = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # no such file, or no limit ("max")
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+        cached = dict(line.split() for line in (group / "memory.stat").open())
+        return max(0, limit - used + int(cached.get("inactive_file", 0)))
+    return sys.maxsize
 
 
 def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
@@ -63,10 +88,61 @@ def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
 
 
 @contextlib.contextmanager
+def building(doing: str) -> Iterator[None]:
+    """Inside, data and models are made: what cannot be trained with is refused before it is made.
+
+    Training needs several copies of parameters and data (`COPIES`); Linux gives memory away that
+    it does not have, and kills the process when the memory is used.
+    """
+    with memory_errors_in_one_line(doing), _Checked(doing):
+        yield
+
+
+class _Checked(TorchFunctionMode):
+    """Compares large tensors, all together, with the free memory before each is made."""
+
+    def __init__(self, doing: str) -> None:
+        super().__init__()
+        self.doing, self.made = doing, 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in FACTORIES and str(kwargs.get("device")) != "meta":
+            self._check(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _check(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        plain = {key: kwargs[key] for key in kwargs.keys() - {"generator", "out", "pin_memory"}}
+        tensor = func(*args, **(plain | {"device": "meta"}))
+        if tensor.nbytes < WORTH_CHECKING:
+            return
+        free = free_bytes(torch.device(kwargs.get("device") or "cpu"))
+        made_before, self.made = self.made, self.made + tensor.nbytes
+        if COPIES * self.made > free + made_before:
+            shape = " x ".join(map(str, tensor.shape))
+            raise RunFailed(
+                f"{self.doing}: not enough memory: {shape} numbers take {_size(tensor.nbytes)}, "
+                f"training needs {COPIES} times as much, {_size(free)} are free"
+            )
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            break
+        count /= 1024
+    return f"{count:.3g} {unit}"
+
+
+@contextlib.contextmanager
 def memory_errors_in_one_line(doing: str) -> Iterator[None]:
     """Report a lack of memory in one line."""
     try:
         yield
+    except RunFailed:
+        raise
     except (RuntimeError, MemoryError) as error:
         message = str(error)
         known = isinstance(error, (MemoryError, torch.OutOfMemoryError))

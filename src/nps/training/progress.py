@@ -1,4 +1,7 @@
-"""A progress line for terminals: rate, time left, a few metrics. Silent if there is no terminal."""
+"""A progress line for terminals: rate, time left, a few metrics. Silent if there is no terminal.
+
+Programs and notebooks get plain lines there instead (`plain_progress.py`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+
+from nps.errors import NO_THREAD
 
 
 class ProgressLine:
@@ -41,7 +46,13 @@ class ProgressLine:
         )
 
     def __enter__(self) -> ProgressLine:
-        self._progress.start()
+        try:
+            self._progress.start()
+        except RuntimeError as error:  # rich draws in a thread of its own
+            if NO_THREAD not in str(error):
+                raise
+            self._progress.stop()
+            self._progress.disable = True
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -51,7 +62,15 @@ class ProgressLine:
         if self._progress.disable:
             return
         speed = self._progress.tasks[0].speed
-        fields: dict[str, Any] = {"rate": f"{speed:.0f}/s" if speed else ""}
+        fields: dict[str, Any] = {"rate": rate(speed, self._unit) if speed else ""}
         if metrics is not None:
             fields["metrics"] = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items())
         self._progress.update(self._task, completed=done, **fields)
+
+
+def rate(speed: float, unit: str) -> str:
+    """Units a second with two digits that count, or of slow ones the seconds for one."""
+    if speed >= 1:
+        return f"{speed:.2g}/s" if speed < 10 else f"{speed:.0f}/s"
+    seconds, one = 1 / speed, unit.removesuffix("s")
+    return f"{seconds:.2g} s/{one}" if seconds < 10 else f"{seconds:.0f} s/{one}"

@@ -16,10 +16,11 @@ import torch
 from nps.version import __version__
 
 
-def describe(device: torch.device) -> dict[str, Any]:
+def describe(device: torch.device, call: str | None = None) -> dict[str, Any]:
+    """What a session is recorded with. `call` is how a program called it; None: a command."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["nps", *sys.argv[1:]]),
+        "command": call or " ".join(["nps", *sys.argv[1:]]),
         "commit": _commit(),
         "nps": __version__,
         "python": platform.python_version(),

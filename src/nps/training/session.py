@@ -7,25 +7,28 @@ an epoch, for the log.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import nn
 
 from nps.capture import Captured
-from nps.errors import RunFailed
+from nps.errors import RunFailed, UserError
 from nps.files import write_json
+from nps.threads import in_parallel
 from nps.training import checkpoint, distributed, provenance, rng
 from nps.training.batches import Batches
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import Settings, TrainConfig
 from nps.training.data import accumulate
+from nps.training.identity import signature
 from nps.training.log import MetricLog
+from nps.training.plain_progress import PlainProgress, in_terminal
 from nps.training.progress import ProgressLine
 from nps.training.run import Run
 from nps.training.signals import Interrupted, Signals
@@ -65,6 +68,8 @@ class TrainingSession:
     ) -> None:
         self.task, self.config, self.settings, self.total = task, config, settings, total
         self.seeds, self.runs = list(runs), list(runs.values())
+        identities = [run.identity() for run in self.runs]
+        self.signatures = [None if each is None else signature(each) for each in identities]
         self.device, self.report = device, report
         self.state = State(Stack(models), config, total)
         size, share = config.batch_size, distributed.share()
@@ -79,9 +84,17 @@ class TrainingSession:
     def restore(self, found: Sequence[Checkpoint | None]) -> None:
         """Continue from checkpoints, all of the same step, or from the beginning where None."""
         for s, saved in enumerate(found):
-            if saved is not None:
+            if saved is None:
+                continue
+            if (what := self.state.misfit(s, saved)) is not None:
+                why = f"does not fit this run: {what}; --fresh starts over"
+                raise UserError(f"{saved.path}: {why}")
+            self.runs[s].require_log(saved.state["log_length"], self.report)
+            try:
                 self.state.restore(s, saved)
                 self.step, self._log_lengths[s] = saved.step, saved.state["log_length"]
+            except (checkpoint.Misfit, KeyError) as error:
+                raise UserError(f"{saved.path}: does not fit this run: {error}") from None
 
     def train(self) -> list[str]:
         """Train to the end, to a signal, or until no seed is left; returns why seeds failed."""
@@ -102,7 +115,8 @@ class TrainingSession:
         self.state.stack.model.train()
         phase: str | None = None
         step: Callable[[], None] = self.train_step
-        with Signals() as signals, self._progress_line() as line:
+        program = self.settings.call is not None
+        with Signals(raises=program) as signals, self._progress_line() as line:
             while self.step < self.total and len(self.failed) < len(self.seeds):
                 if (now := self.task.phase(self.step / self.total)) != phase:
                     phase = self.train_step.phase = now  # another program: capture it anew
@@ -247,19 +261,28 @@ class TrainingSession:
         self._saved_at = time.monotonic()
         if not distributed.is_first():
             return
-        saved: list[tuple[Run, Checkpoint]] = []
-        for s, (run, log) in enumerate(zip(self.runs, self.logs, strict=True)):
-            if s not in self.failed:
-                log.sync()
-                saved.append((run, self.state.to_checkpoint(s, self.step, log.length)))
-        keep = self.settings.keep
-        with ThreadPoolExecutor(8) as pool:  # a save mostly waits for the disk
-            list(pool.map(lambda pair: checkpoint.save(pair[0].checkpoints, pair[1], keep), saved))
+        healthy = self._healthy()
+        stack = self._ids(healthy) if len(self.seeds) > 1 else {}
+        folders, saved = [self.runs[s].checkpoints for s in healthy], []
+        for s in healthy:
+            self.logs[s].sync()
+            state = self.state.to_checkpoint(s, self.step, self.logs[s].length)
+            saved.append(dataclasses.replace(state, run=self.signatures[s], stack=stack))
+        # In parallel: a save mostly waits for the disk.
+        pairs = list(zip(folders, saved, strict=True))
+        in_parallel(lambda pair: checkpoint.write(*pair), pairs, 8)
+        # Only now: killed in between, all seeds still have the step before (`resume.py`).
+        for folder in folders:
+            checkpoint.prune(folder, self.step, self.settings.keep)
+
+    def _ids(self, members: Sequence[int]) -> dict[str, str | None]:
+        """Seed -> id of its run, if it has one."""
+        return {str(self.seeds[s]): (self.signatures[s] or {}).get("id") for s in members}
 
     @contextlib.contextmanager
     def _recorded(self) -> Iterator[None]:
         """Write provenance.json, at the start (a killed session leaves a trace) and at the end."""
-        session = provenance.describe(self.device) | {
+        session = provenance.describe(self.device, self.settings.call) | {
             "from_step": self.step,
             "precision": self.settings.precision,
             "captured": self._captures,
@@ -287,7 +310,10 @@ class TrainingSession:
         board = run.folder / "tensorboard" if self.settings.tensorboard else None
         return MetricLog(run.metrics_path, self._log_lengths[s], board, self.step)
 
-    def _progress_line(self) -> ProgressLine:
+    def _progress_line(self) -> ProgressLine | PlainProgress:
         count = len(self.seeds)
         title = self.runs[0].folder.name if count == 1 else f"{count} seeds"
-        return ProgressLine(title, self.total, self.step, silent=not distributed.is_first())
+        silent = not distributed.is_first() or not self.settings.progress
+        if self.settings.call is not None and not silent and not in_terminal():
+            return PlainProgress(title, self.total, self.step)
+        return ProgressLine(title, self.total, self.step, silent=silent)

@@ -1,4 +1,8 @@
-"""SIGTERM and Ctrl-C: finish the step, save, exit 143 or 130. A second one exits at once."""
+"""SIGTERM and Ctrl-C: finish the step, save, exit 143 or 130. A second one exits at once.
+
+In a program that called `nps.train`, a second Ctrl-C is a `KeyboardInterrupt`: it must not end a
+notebook's kernel.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,14 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """While open, remembers the first signal instead of letting it end the process."""
+    """While open, remembers the first signal instead of letting it end the process.
 
-    def __init__(self) -> None:
+    Args:
+        raises: whether a second Ctrl-C raises `KeyboardInterrupt` instead of ending the process.
+    """
+
+    def __init__(self, *, raises: bool = False) -> None:
+        self._raises = raises
         self.received: int | None = None
         self._at = 0.0
         self._before: dict[int, Any] = {}
@@ -46,4 +55,6 @@ class Signals:
         if self.received is None:
             self.received, self._at = signum, time.monotonic()
         elif time.monotonic() - self._at >= SAME_REQUEST:
+            if self._raises and signum == signal.SIGINT:
+                raise KeyboardInterrupt
             os._exit(128 + signum)

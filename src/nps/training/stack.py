@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_map
 
+from nps.training.checkpoint import Tensors, load_weights
+
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
-
-    from nps.training.checkpoint import Tensors
 
 ALIGNMENT = 16
 """Each parameter starts at a multiple of this many floats, one cache line."""
@@ -159,7 +159,7 @@ class Stack:
     @torch.no_grad()
     def load_state_dict(self, s: int, saved: Tensors) -> None:
         """Give seed s the parameters and buffers of a saved model."""
-        self.model.load_state_dict(saved)
+        load_weights(self.model, saved)
         if self.size == 1:  # the model's own tensors are the stack's
             return
         own = self.tensors()

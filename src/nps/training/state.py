@@ -7,11 +7,12 @@ continue alone or in another stack. Random numbers are functions of seed and ste
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor
 
+from nps import schema
 from nps.training.checkpoint import Checkpoint, Tensors
 from nps.training.config import TrainConfig
 from nps.training.optimiser import Adam, MovingAverage, learning_rates
@@ -19,6 +20,15 @@ from nps.training.stack import Stack
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+
+
+class Progress(TypedDict):
+    """What a checkpoint says of a training besides its tensors."""
+
+    sums: dict[str, float]
+    best_score: float | None
+    best_step: int
+    log_length: int
 
 
 class State:
@@ -96,6 +106,28 @@ class State:
             "log_length": log_length,
         }
         return Checkpoint(step, tensors, state)
+
+    def misfit(self, s: int, saved: Checkpoint) -> str | None:
+        """Why a checkpoint cannot be one of seed s, or None if it can."""
+        if (what := schema.problem(saved.state, Progress)) is not None:
+            return f"state.json: {what}"
+        expected = self.to_checkpoint(s, 0, 0).tensors
+        if self.average is not None:
+            expected["ema"] = expected["model"]
+        if saved.state["best_score"] is not None:
+            expected["best"] = expected["model"]
+        for group, tensors in expected.items():
+            found = saved.tensors.get(group, {})
+            for name, tensor in tensors.items():
+                if name not in found:
+                    return f"{group}.safetensors: {name} is missing"
+                if name.endswith("_extra_state"):  # text, of any length
+                    continue
+                got, wanted = (f"{tuple(t.shape)} {t.dtype}" for t in (found[name], tensor))
+                if got != wanted:
+                    what = f"size mismatch for {name}: got {got}, expected {wanted}"
+                    return f"{group}.safetensors: {what}"
+        return None
 
     @torch.no_grad()
     def restore(self, s: int, saved: Checkpoint) -> None:

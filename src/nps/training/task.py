@@ -18,15 +18,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from nps.errors import UserError
 from nps.training.data import Source, accumulate
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+
+    from nps.rollouts import Rollout
+    from nps.rules import Trace
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,10 @@ class Task(ABC):
     (`nn.GRUCell`, cuDNN), and several seeds train one after the other."""
     noise_size: int = 0
     """Uniform numbers in `Batch.noise` for each example."""
+    sets: Mapping[str, Any] = MappingProxyType({})
+    """The data by split, for programs and notebooks (`nps.load(run).data`)."""
+    input_names: tuple[str, ...] = ()
+    """The inputs of `trace`; empty if the models cannot be traced."""
     fingerprint: str | None = None
     """Of data that belong to the user and may change between two commands; None for fixed data."""
 
@@ -122,3 +131,48 @@ class Task(ABC):
         metrics = self.evaluate(model, "test")
         del metrics["score"]
         return metrics
+
+    # -- looking at a trained model, for those that have rules or roll-outs ---------------------
+
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
+        """The inputs of `trace` for the first examples of a split; None: for a few."""
+        raise UserError("trace: this experiment has no examples to trace")
+
+    def trace(self, model: Any, *inputs: Tensor) -> Trace:
+        """What fires in the model on some inputs, one for each of `input_names`."""
+        raise UserError("trace: models of this experiment have no rules")
+
+    def first_episodes(
+        self, split: str, count: int | None, steps: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """The observations and actions of the first episodes of a split, as `rollout` takes them.
+
+        Args:
+            split: "validation" or "test".
+            count: number of episodes; None: a few.
+            steps: steps of each; None: all.
+        """
+        raise UserError("rollout: this experiment has no episodes, only single steps")
+
+    def rollout(self, model: Any, images: Tensor, actions: Tensor) -> Rollout:
+        """Predict from the first observation of each episode and its actions.
+
+        Args:
+            model: the model.
+            images: the first observation of each episode, or all of them.
+            actions: (E, T, ...).
+        """
+        raise UserError("rollout: models of this experiment predict single steps only")
+
+
+FEW = 8
+"""Examples or episodes that are looked at if no number is given."""
+
+
+def how_many(name: str, wanted: int | None, most: int, what: str, usual: int = FEW) -> int:
+    """The number of examples, episodes or steps to take; refuses more than there are."""
+    if wanted is None:
+        return min(usual, most)
+    if not 1 <= wanted <= most:
+        raise UserError(f"{name}: got {wanted}, expected 1 to {most}, as many as {what} has")
+    return wanted

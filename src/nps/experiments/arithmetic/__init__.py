@@ -7,18 +7,20 @@ with 4 rules should give each operation a rule of its own. Paper: MSE 0.01 ± 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nps.experiments.arithmetic.config import Config
+from nps.experiments.arithmetic.headline import headline
 from nps.experiments.arithmetic.inspect import inspect_arithmetic
 from nps.experiments.arithmetic.presets import PRESETS, QUICK
-from nps.experiments.arithmetic.report import verdict, write_report
+from nps.experiments.arithmetic.report import Tested, verdict, write_report
 from nps.experiments.arithmetic.task import ArithmeticTask
 from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.headline import Headline, Metrics
 from nps.inspect.report import Part, Report
 
 
@@ -28,6 +30,7 @@ class Arithmetic(Experiment[Config, ArithmeticTask]):
     config = Config
     presets = PRESETS
     quick = QUICK
+    tested = Tested
     threads = 1  # its matrix products are 16 x 64: a second thread costs more than it gains
 
     def make_task(self, config: Config, device: torch.device) -> ArithmeticTask:
@@ -38,6 +41,9 @@ class Arithmetic(Experiment[Config, ArithmeticTask]):
 
     def verdict(self, folder: Path) -> Verdict:
         return verdict(folder)
+
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+        return headline(metrics)
 
     def inspect(self, task: ArithmeticTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_arithmetic(task, model)

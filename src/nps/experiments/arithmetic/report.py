@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from nps.errors import extra
+from nps import schema
+from nps.errors import UserError, extra
 from nps.experiments import changes
 from nps.experiments.experiment import Experiment, Verdict
 from nps.experiments.results import Result, by_variant, read_results, runs_of
@@ -17,6 +18,10 @@ from nps.inspect import figures
 from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text
 from nps.inspect.rules import usage
 from nps.worlds.arithmetic import OPERATIONS
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+    from numpy import ndarray
 
 # The paper: section 4.1, its table for 5 rules, and the table for 6 in a comment of the appendix.
 # Rows in our order of operations (the paper's table names the rows, its comment numbers them).
@@ -47,6 +52,25 @@ LABELS = {
 }
 
 
+class RuleInWords(TypedDict):
+    rule: int
+    says: str
+    r2: float | None
+    uses: int
+
+
+class Tested(TypedDict):
+    """test.json, as far as it is read here."""
+
+    mse: float
+    segregation: float
+    nmi: float
+    primary_accuracy: float
+    context_accuracy: float
+    rules: list[RuleInWords]
+    table: list[list[int]]
+
+
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables and figures of the tested runs at `path`."""
     results = by_variant(read_results(path))
@@ -56,11 +80,13 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     shown = {name: median_run(runs, "segregation") for name, runs in results.items()}
     for name in ("arithmetic", "arithmetic-sharp"):
         if name in shown:
-            about = f"{LABELS[name]}, the seed with median segregation ({shown[name].seed})"
+            about = (
+                f"{LABELS.get(name, name)}, the seed with median segregation ({shown[name].seed})"
+            )
             report.add(Heading(f"The rules in words: {about}"), in_words(shown[name].test["rules"]))
     report.add(Heading("Which rule serves which operation"))
     for name, result in shown.items():
-        caption = f"{LABELS[name]}: uses on the test set, seed {result.seed}"
+        caption = f"{LABELS.get(name, name)}: uses on the test set, seed {result.seed}"
         report.add(usage(OPERATIONS, result.test["table"], caption, PAPER_TABLES.get(name)))
     report.add(*_figure(shown))
     report.add(*changes.provenance(results.values(), experiment))
@@ -94,11 +120,11 @@ def is_clean(result: Result) -> bool:
 def summary_table(results: dict[str, list[Result]]) -> Table:
     """The results table of the docs."""
     rows = []
-    for name in sorted(results, key=list(LABELS).index):
+    for name in _ordered(results):
         runs = results[name]
         rows.append(
             [
-                LABELS[name],
+                LABELS.get(name, name),
                 PAPER_MSE.get(name, "–"),
                 spread(runs, "mse", ".3g"),
                 spread(runs, "segregation", ".3f"),
@@ -113,12 +139,18 @@ def summary_table(results: dict[str, list[Result]]) -> Table:
     return Table(columns, rows, caption)
 
 
+def _ordered(names: Iterable[str]) -> list[str]:
+    """The presets in our order, then whatever else was trained, such as the points of a sweep."""
+    known = list(LABELS)
+    return sorted(names, key=lambda name: known.index(name) if name in known else len(known))
+
+
 def choices_table(results: dict[str, list[Result]]) -> Table:
     """How often each choice is the right one."""
     metrics = ("nmi", "primary_accuracy", "context_accuracy")
     rows = [
-        [LABELS[name], *(spread(results[name], metric, ".2f") for metric in metrics)]
-        for name in sorted(results, key=list(LABELS).index)
+        [LABELS.get(name, name), *(spread(results[name], metric, ".2f") for metric in metrics)]
+        for name in _ordered(results)
     ]
     caption = (
         "NMI: normalised mutual information of operation and rule. Primary, context: share of "
@@ -135,14 +167,24 @@ def in_words(rules: Sequence[dict[str, Any]]) -> Lines:
     return Lines(lines)
 
 
+def _tables(run: Result, logged: list[Any]) -> Int[ndarray, "epochs operations rules"]:
+    """The uses of each rule for each operation in a log, if they are all there."""
+    sizes = {tuple(map(len, table)) for table in logged if schema.fits(table, list[list[int]])}
+    if len(sizes) != 1 or not all(schema.fits(table, list[list[int]]) for table in logged):
+        raise UserError(f"{run.path}: its metric log is damaged: tables of rule use are missing")
+    return np.array(logged)
+
+
 def _figure(shown: dict[str, Result]) -> list[Heading | Figure | Text]:
     drawn = ("arithmetic", "arithmetic-baseline", "arithmetic-sharp")
     names = [name for name in drawn if name in shown]
+    if not names:
+        return []
     panels: dict[str, tuple[Sequence[int], np.ndarray]] = {}
     for name in names:
         rows = [row for row in shown[name].curve() if "validation" in row]
-        tables = np.array([row["validation"]["table"] for row in rows])
-        panels[LABELS[name].split(" (")[0]] = ([row["epoch"] for row in rows], tables)
+        tables = _tables(shown[name], [row["validation"].get("table") for row in rows])
+        panels[LABELS.get(name, name).split(" (")[0]] = ([row["epoch"] for row in rows], tables)
     if not figures.available():
         return [Text(f"No figure: it needs the extra, {extra('plots')}")]
     caption = "How often each rule serves each operation, over training, on the validation set."

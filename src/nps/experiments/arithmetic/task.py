@@ -18,7 +18,7 @@ from nps.models.arithmetic import COORDINATES, CoordinateArithmetic
 from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace
 from nps.training import rng
 from nps.training.data import Made
-from nps.training.task import Batch, Task
+from nps.training.task import Batch, Task, how_many
 from nps.worlds.arithmetic import OPERATIONS, POINTS, Demonstrations, demonstrate
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class ArithmeticTask(Task):
     """Data and loss for one config."""
 
     stackable = True
+    input_names = ("before", "after")
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -92,12 +93,25 @@ class ArithmeticTask(Task):
             "table": table.tolist(),
         }
 
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
+        data = self.sets[split]
+        count = how_many("n", count, len(data.operation), split)
+        return data.before[:count], data.after[:count]
+
+    def trace(self, model: CoordinateArithmetic, *inputs: Tensor) -> Trace:
+        before, after = inputs
+        trace: Trace = model(before, after, return_trace=True)[1]
+        return trace
+
     def draw(self, model: CoordinateArithmetic) -> dict[str, UInt8[ndarray, "height width 3"]]:
         """How often each rule serves each operation."""
         return {"usage": usage_picture(self.evaluate(model, "validation")["table"])}
 
     def test(self, model: CoordinateArithmetic) -> dict[str, Any]:
-        return {**super().test(model), "rules": self.read_rules(model)}
+        data = self.sets["test"]
+        copied = (data.before - data.after).square().mean().item()
+        floors = {"copy": copied}
+        return {**super().test(model), "floors": floors, "rules": self.read_rules(model)}
 
     @torch.no_grad()
     def read_rules(self, model: CoordinateArithmetic) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ behind: `-running`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,17 @@ from nps.experiments.atari.presets import PRESETS, QUICK
 from nps.experiments.atari.report import verdict, write_report
 from nps.experiments.atari.task import AtariTask
 from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.headline import Headline, Metrics
+from nps.experiments.world_models.headline import NOTHING_MOVES, ranking_headline
 from nps.experiments.world_models.inspect import inspect_world_model
-from nps.experiments.world_models.report import MAIN
+from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
 from nps.worlds.atari_games import GAMES
 
 FLAGS = {"game": "pong, space_invaders, freeway, breakout or qbert."}
+
+
+FLOORS = {**NOTHING_MOVES, "copy_": "copying the input"}
 
 
 class Atari(Experiment[Config, AtariTask]):
@@ -40,6 +45,7 @@ class Atari(Experiment[Config, AtariTask]):
     slow_on_cpu = True
     flags = FLAGS
     main_metrics = MAIN
+    tested = Tested
 
     def make_task(self, config: Config, device: torch.device) -> AtariTask:
         return AtariTask(config, device)
@@ -52,6 +58,9 @@ class Atari(Experiment[Config, AtariTask]):
 
     def prepare(self, config: Config) -> None:
         prepare(config)
+
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+        return ranking_headline(metrics, FLOORS)
 
     def inspect(self, task: AtariTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_world_model(task, model, GAMES[task.config.game].actions)

@@ -9,19 +9,21 @@ pipeline: the published H@1 is 100, 100 and 99.9 %.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nps.experiments.blocks.config import Config
+from nps.experiments.blocks.headline import headline
 from nps.experiments.blocks.inspect import inspect_blocks
 from nps.experiments.blocks.presets import PRESETS, QUICK
 from nps.experiments.blocks.report import verdict, write_report
 from nps.experiments.blocks.task import BlocksTask, with_test_set
 from nps.experiments.experiment import Experiment, Verdict
-from nps.experiments.world_models.report import MAIN
+from nps.experiments.headline import Headline, Metrics
+from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
 
 
@@ -33,6 +35,7 @@ class Blocks(Experiment[Config, BlocksTask]):
     quick = QUICK
     slow_on_cpu = True
     main_metrics = MAIN
+    tested = Tested
 
     def make_task(self, config: Config, device: torch.device) -> BlocksTask:
         return BlocksTask(config, device)
@@ -42,6 +45,9 @@ class Blocks(Experiment[Config, BlocksTask]):
 
     def verdict(self, folder: Path) -> Verdict:
         return verdict(folder)
+
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+        return headline(metrics, config)
 
     def inspect(self, task: BlocksTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_blocks(task, model)

@@ -12,6 +12,8 @@ from nps.worlds.custom import Channels
 
 LEAST_HELD_OUT = 0.001
 """One of a thousand episodes. The most is a third: then all three sets have the same size."""
+MOST_FRAMES = 16
+"""Limit for stacked frames, each of which makes every image larger."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,9 @@ class Config(WorldModelConfig):
     """File or folder of the episodes; set by --data."""
     channels: Channels | None = None
     """Position of the channels in images, first or last; default: inferred from the shape."""
+    frames: int = 1
+    """Frames of an observation, the newest first: one holds no velocity. At an episode's start its
+    first frame is repeated."""
     batch_size: int = 128
     """Transitions per step."""
     slots: int = 5
@@ -50,5 +55,7 @@ class Config(WorldModelConfig):
         super().__post_init__()
         if self.channels is not None:
             require_choice("channels", self.channels, get_args(Channels))
+        require_number("frames", self.frames, 1, MOST_FRAMES, open_top=False)
+        require_int("frames", self.frames)
         require_number("held_out", self.held_out, LEAST_HELD_OUT, 1 / 3, open_top=False)
         require_int("test_steps", self.test_steps, at_least=1)

@@ -19,6 +19,8 @@ from nps.experiments.world_models.config import HORIZONS
 from nps.experiments.world_models.episodes import numbered
 from nps.training import rng
 from nps.worlds.custom import RecordedEpisodes
+from nps.worlds.custom.check import require_change
+from nps.worlds.custom.episodes import stack_frames
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped, UInt8
@@ -27,6 +29,11 @@ LEAST = 3
 """Least number of episodes: one each for training, validation and testing."""
 MOST = {"validation": 1_000, "test": 10_000}
 """Most segments that are rolled out; if there are more, they are subsampled evenly."""
+TEST_STEPS = "test steps"
+"""The set of roll-outs of unequal length that hold every step of the test episodes."""
+MOST_STEPS, LEAST_ROLLOUTS = 5_000, 30
+"""Most steps of these, but not fewer roll-outs: each prediction is compared with every distinct
+observation."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,10 @@ class Segments:
     """All frames, shared by all sets."""
     all_actions: Int[Tensor, "N"] | Float[Tensor, "N A"]
     """The action at each frame, shared too."""
+    first: Int[Tensor, "N"]
+    """The first frame of each frame's episode, shared too."""
+    frames: int
+    """Frames of an observation."""
     start: Int[Tensor, "E"]
     """The first frame of each segment."""
     lengths: Int[Tensor, "E"]
@@ -50,8 +61,8 @@ class Segments:
 
     def images(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
-    ) -> Shaped[Tensor, "n H W C"]:
-        return self.obs[self.start[episode] + time]
+    ) -> Shaped[Tensor, "n H W frames*C"]:
+        return self._observed(self.start[episode] + time)
 
     def actions(
         self, episode: Int[Tensor, "n"], time: Int[Tensor, "n"]
@@ -59,10 +70,14 @@ class Segments:
         return self.all_actions[self.start[episode] + time]
 
     def truth(self) -> Int[Tensor, "E T+1 1"]:
-        """The numbers of the images of segments of equal length."""
+        """The numbers of the observations of segments of equal length."""
         times = torch.arange(self.action.shape[1] + 1, device=self.start.device)
-        frames = (self.start[:, None] + times).flatten()
-        return numbered(self.obs[frames]).view(len(self.start), -1, 1).to(self.start.device)
+        observed = self._observed((self.start[:, None] + times).flatten())
+        return numbered(observed).view(len(self.start), -1, 1).to(self.start.device)
+
+    def _observed(self, at: Int[Tensor, "n"]) -> Shaped[Tensor, "n H W frames*C"]:
+        """Frames before a segment are seen where its episode has them: only its past is known."""
+        return stack_frames(self.obs, self.first, at, self.frames)
 
 
 Rows = dict[str, tuple["Int[Tensor, 'E']", "Int[Tensor, 'E']"]]
@@ -70,27 +85,37 @@ Rows = dict[str, tuple["Int[Tensor, 'E']", "Int[Tensor, 'E']"]]
 
 
 def split(data: RecordedEpisodes, config: Config, device: torch.device) -> Mapping[str, Segments]:
-    """Whole episodes for training, and segments of others for validation and test."""
+    """Whole episodes for training, and segments of others for validation and test.
+
+    The test episodes are there twice: "test" has segments of equal length, `TEST_STEPS` every step.
+    """
     starts, sizes = _bounds(data)
     parts = held_out(len(sizes), config.held_out, config.data_seed)
     every = torch.arange(len(sizes))
     train = every[~torch.isin(every, torch.cat([*parts.values()]))]
     rows = {"train": (starts[train], sizes[train])} | _roll_outs(data, parts, config.test_steps)
-    return _segments_of(data, rows, device)
+    rows[TEST_STEPS] = _every_step(data, parts["test"], config.test_steps)
+    return _segments_of(data, rows, config.frames, device)
 
 
-def all_segments(data: RecordedEpisodes, config: Config, device: torch.device) -> Segments:
-    """Segments of all episodes, as a test set."""
-    every = {"test": torch.arange(len(_bounds(data)[0]))}
-    return _segments_of(data, _roll_outs(data, every, config.test_steps), device)["test"]
+def all_segments(
+    data: RecordedEpisodes, config: Config, device: torch.device
+) -> Mapping[str, Segments]:
+    """All episodes as test set: "test" and `TEST_STEPS`."""
+    every = torch.arange(len(_bounds(data)[0]))
+    rows = _roll_outs(data, {"test": every}, config.test_steps)
+    rows[TEST_STEPS] = _every_step(data, every, config.test_steps)
+    return _segments_of(data, rows, config.frames, device)
 
 
-def _segments_of(data: RecordedEpisodes, rows: Rows, device: torch.device) -> dict[str, Segments]:
-    _require_images(data.obs)
-    obs, action = data.obs.permute(0, 2, 3, 1).contiguous().to(device), data.action.to(device)
+def _segments_of(
+    data: RecordedEpisodes, rows: Rows, frames: int, device: torch.device
+) -> dict[str, Segments]:
+    require_change(data.obs)
+    shared = data.obs.to(device), data.action.to(device), data.first.to(device), frames
     return {
-        name: Segments(obs, action, at.to(device), frames.to(device))
-        for name, (at, frames) in rows.items()
+        name: Segments(*shared, at.to(device), lengths.to(device))
+        for name, (at, lengths) in rows.items()
     }
 
 
@@ -133,6 +158,20 @@ def _roll_outs(data: RecordedEpisodes, parts: Mapping[str, Int[Tensor, "n"]], mo
     raise ValueError(f"got one transition for {names}, expected more: record longer episodes")
 
 
+def _every_step(
+    data: RecordedEpisodes, which: Int[Tensor, "n"], most: int
+) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """Consecutive roll-outs of `most` steps; the last of an episode has the steps that are left."""
+    starts, sizes = (bound[which] for bound in _bounds(data))
+    steps = sizes - 1
+    count = (steps + most - 1) // most
+    episode = torch.arange(len(which)).repeat_interleave(count)
+    offset = most * (torch.arange(len(episode)) - (count.cumsum(0) - count)[episode])
+    frames = (steps[episode] - offset).clamp(max=most) + 1
+    some = _some(torch.arange(len(episode)), max(LEAST_ROLLOUTS, MOST_STEPS // most))
+    return (starts[episode] + offset)[some], frames[some]
+
+
 def _segment_starts(
     data: RecordedEpisodes, starts: Int[Tensor, "E"], which: Int[Tensor, "n"], steps: int
 ) -> Int[Tensor, "P"]:
@@ -149,9 +188,3 @@ def _some(start: Int[Tensor, "P"], most: int) -> Int[Tensor, "n"]:
     """At most `most` of them, evenly spaced."""
     count = min(most, len(start))
     return start[torch.arange(count) * len(start) // count]
-
-
-def _require_images(obs: Tensor) -> None:
-    low, high = (float(x) for x in obs.aminmax()) if obs.is_floating_point() else (0.0, 1.0)
-    if low < 0 or high > 1:
-        raise ValueError(f"obs: got values from {low:g} to {high:g}, expected 0 to 1, or bytes")

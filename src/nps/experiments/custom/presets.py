@@ -10,4 +10,12 @@ PRESETS = {
     "world-model-gnn": Preset("The same with C-SWM's GNN.", Config(transition="gnn")),
 }
 
-QUICK = {name: {"epochs": 10} for name in PRESETS}
+QUICK = {name: {"epochs": 10, "extractor": "small"} for name in PRESETS}
+"""A few minutes on two cores."""
+
+ADJUSTABLE = {
+    "epochs": "Passes over the training set (default: 100, quick: 10).",
+    "extractor": "The encoder of the images: on a CPU, small is by far the fastest "
+    "(default: medium, quick: small).",
+    "frames": "Frames of an observation: one holds no velocity (default: 1).",
+}

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import torch
 
 from nps.errors import UserError, say
 from nps.experiments.custom.config import Config
-from nps.experiments.custom.data import Segments, all_segments, split
+from nps.experiments.custom.data import TEST_STEPS, Segments, all_segments, split
+from nps.experiments.custom.steps import predict_steps, summary
 from nps.experiments.world_models.model import make_encoder
 from nps.experiments.world_models.task import WorldModelTask
-from nps.models.world_model import Actions, AnyActions, ContinuousActions
+from nps.models.world_model import Actions, AnyActions, ContinuousActions, WorldModel
 from nps.worlds.custom import RecordedEpisodes, load_episodes
+from nps.worlds.custom.load import locate
 
 
 class CustomTask(WorldModelTask[Config, Segments]):
     """Data and loss for one config. Refuses data that do not fit, before a run starts."""
 
+    rollouts: Segments
+    """Every step of the test episodes, in roll-outs of unequal length."""
+
     def __init__(self, config: Config, device: torch.device) -> None:
         require_episodes(config)
         data = load_episodes(config.episodes, config.channels)
         try:
+            sets = dict(split(data, config, device))
+            self.rollouts = sets.pop(TEST_STEPS)
             super().__init__(
                 config,
                 device,
-                split(data, config, device),
+                sets,
                 make_actions(data, config),
                 draws_seed=config.data_seed,
             )
@@ -35,6 +42,11 @@ class CustomTask(WorldModelTask[Config, Segments]):
         except ValueError as error:
             raise UserError(f"{config.episodes}: {error}") from None
         _warn_if_short(self)
+
+    @torch.no_grad()
+    def test(self, model: WorldModel) -> dict[str, Any]:
+        """The share of predicted steps with its floors, and C-SWM's ranking."""
+        return {**summary(predict_steps(model, self.rollouts)), **super().test(model)}
 
     @property
     def names(self) -> list[str] | None:
@@ -47,7 +59,7 @@ def require_episodes(config: Config) -> None:
     """Refuse a config without episodes, or whose file does not exist."""
     if not config.episodes:
         raise UserError("episodes: got none, expected --data with their file or folder")
-    if not Path(config.episodes).exists():
+    if not locate(config.episodes).exists():
         raise UserError(f"{config.episodes}: no such file or folder; give its new path with --data")
 
 
@@ -56,7 +68,9 @@ def with_test_set(task: CustomTask, path: str) -> CustomTask:
     try:
         data = load_episodes(path, task.config.channels)
         _require_alike(data, task)
-        other = task.tested_on(all_segments(data, task.config, task.device))
+        sets = all_segments(data, task.config, task.device)
+        other = task.tested_on(sets["test"])
+        other.rollouts = sets[TEST_STEPS]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     _warn_if_short(other)
@@ -72,9 +86,9 @@ def _warn_if_short(task: CustomTask) -> None:
 def _require_alike(data: RecordedEpisodes, task: CustomTask) -> None:
     """Refuse images or actions of another size than those of training."""
     height, width, channels = task.image
-    size, expected = tuple(data.obs.shape[1:]), (channels, height, width)
+    size, expected = tuple(data.obs.shape[1:]), (height, width, channels // task.config.frames)
     if size != expected:
-        raise ValueError(f"obs: got (C, H, W) = {size}, expected {expected} as in training")
+        raise ValueError(f"obs: got (H, W, C) = {size}, expected {expected} as in training")
     known = task.actions
     if data.discrete != isinstance(known, Actions):
         kinds = ("continuous", "discrete")

@@ -8,17 +8,19 @@ batch of 50 is 50 pairs, as the text says, each from a random position in such a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.headline import Headline, Metrics
 from nps.experiments.mnist.config import Config
+from nps.experiments.mnist.headline import headline
 from nps.experiments.mnist.inspect import InspectOptions, inspect_digits
 from nps.experiments.mnist.presets import PRESETS, QUICK
-from nps.experiments.mnist.report import verdict, write_report
+from nps.experiments.mnist.report import Tested, verdict, write_report
 from nps.experiments.mnist.task import MnistTask
 from nps.inspect.report import Part, Report
 
@@ -29,6 +31,7 @@ class Mnist(Experiment[Config, MnistTask]):
     config = Config
     presets = PRESETS
     quick = QUICK
+    tested = Tested
     slow_on_cpu = True
     inspect_options = InspectOptions
 
@@ -40,6 +43,9 @@ class Mnist(Experiment[Config, MnistTask]):
 
     def verdict(self, folder: Path) -> Verdict:
         return verdict(folder)
+
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+        return headline(metrics)
 
     def inspect(self, task: MnistTask, model: Any, options: InspectOptions) -> Sequence[Part]:
         return inspect_digits(task, model, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from nps.experiments import changes
 from nps.experiments.experiment import Experiment, Verdict
@@ -27,6 +28,21 @@ LABELS = {
     "mnist-mlp": "One MLP, no rules",
     "mnist-fifth": "NPS, fifth rule added",
 }
+
+
+class Floors(TypedDict):
+    black: float
+    copy: float
+
+
+class Tested(TypedDict):
+    """test.json, as far as every report reads it."""
+
+    mse: float
+    floors: Floors
+    segregation: NotRequired[float]
+    changed_image: NotRequired[float]
+    table: NotRequired[list[list[int]]]
 
 
 def write_report(path: Path, experiment: Experiment) -> Report:

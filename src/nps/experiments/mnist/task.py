@@ -15,15 +15,17 @@ from nps.errors import UserError
 from nps.experiments.balance import use_entropy
 from nps.experiments.mnist.compose import composition
 from nps.experiments.mnist.config import BUILD, Config
+from nps.experiments.mnist.looking import rolled_out, traced
 from nps.experiments.mnist.pictures import digits_picture, pictures
 from nps.experiments.mnist.surgery import deletion, fifth
 from nps.experiments.start import best_of
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
+from nps.rollouts import Rollout
 from nps.rules import Trace
 from nps.training import rng
 from nps.training.data import Made
-from nps.training.task import Batch, Task
+from nps.training.task import Batch, Task, how_many
 from nps.worlds import mnist
 from nps.worlds.transformations import EVERY_OPERATION, OPERATIONS, matrices, paste, transform
 
@@ -48,12 +50,13 @@ class MnistTask(Task):
     """Data and loss for one config."""
 
     stackable = True
+    input_names = ("images", "operation")
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         self.operations = EVERY_OPERATION if config.flip else OPERATIONS
         self.matrices = matrices(config.rotation, config.shift).to(device)
-        self.digits = {name: x.to(device) for name, x in split(config).items()}
+        self.sets = self.digits = {name: x.to(device) for name, x in split(config).items()}
         self.truth = {name: self._draw_chains(name) for name in ("validation", "test")}
         """The operations of each digit's chain."""
         self.chains = {name: chain.to(device) for name, chain in self.truth.items()}
@@ -151,6 +154,40 @@ class MnistTask(Task):
             "table": table.tolist(),
         }
 
+    # -- looking at a trained model -----------------------------------------------------------
+
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
+        """The first pairs of the chains of a split."""
+        depth, chains = self.config.depth, self._chains_of(split)
+        count = how_many("n", count, chains.numel(), split)
+        some = slice(math.ceil(count / depth))
+        pairs = self.chain_pairs(self.digits[split][some], chains[some])
+        return pairs.before[:count], pairs.operation[:count]
+
+    def trace(self, model: DigitTransformation, *inputs: Tensor) -> Trace:
+        images, operation = inputs
+        return traced(model, images, operation)[1]
+
+    def first_episodes(
+        self, split: str, count: int | None, steps: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """The images of the first chains of a split, and their operations."""
+        chains, depth = self._chains_of(split), self.config.depth
+        count = how_many("n", count, len(chains), split)
+        steps = how_many("steps", steps, depth, f"a chain of {split}", usual=depth)
+        some = chains[:count, :steps]
+        before, after, _ = self.chain_pairs(self.digits[split][:count], some)
+        first = before.unflatten(0, some.shape)[:, :1]
+        return torch.cat([first, after.unflatten(0, some.shape)], 1), some
+
+    def rollout(self, model: DigitTransformation, images: Tensor, actions: Tensor) -> Rollout:
+        return rolled_out(model, images, actions)
+
+    def _chains_of(self, split: str) -> Int[Tensor, "E depth"]:
+        if split not in self.chains:  # those of training are drawn anew at each step
+            raise UserError(f"split: got {split!r}, expected {' or '.join(self.chains)}")
+        return self.chains[split]
+
     def draw(self, model: DigitTransformation) -> dict[str, UInt8[ndarray, "height width 3"]]:
         """A few validation digits under every operation."""
         digits, operations = self.digits["validation"], len(self.operations)
@@ -160,6 +197,7 @@ class MnistTask(Task):
     def test(self, model: DigitTransformation) -> dict[str, Any]:
         metrics = super().test(model)
         digits = self.digits["test"]
+        metrics["pairs"] = self.truth["test"].numel()
         metrics["floors"] = self.floors("test")
         metrics["pictures"] = pictures(model, digits, self.matrices, len(self.operations))
         if not self.config.flip:

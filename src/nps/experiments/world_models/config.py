@@ -18,6 +18,7 @@ from nps.rules.config import ContextGradient
 Statistics = Literal["running", "settled"]
 HORIZONS = (1, 5, 10)
 """Numbers of steps after which predictions are ranked, as in C-SWM."""
+MOST_STAGES = 1_000
 Selection = Literal["linear", "mlp", "per-slot"]
 Perception = Literal[Extractor, "slot-attention"]
 
@@ -25,6 +26,8 @@ Perception = Literal[Extractor, "slot-attention"]
 @dataclass(frozen=True)
 class WorldModelConfig(RuleSettings, ABC):
     """Encoder, transition and loss. Defaults are the paper's for blocks, and Ke et al.'s."""
+
+    flags_title: ClassVar[str] = "World model"
 
     epochs: int = 100
     """Passes over the training set."""
@@ -97,6 +100,7 @@ class WorldModelConfig(RuleSettings, ABC):
         for name in ("width", "slot_dim", "hidden_dim"):
             require_int(name, getattr(self, name), at_least=1)
         require_int("slots", self.slots, at_least=1)
+        require_int("stages", self.stages, at_least=1, at_most=MOST_STAGES)
         require_choice("extractor", self.extractor, get_args(Perception))
         require_choice("maps", self.maps, get_args(Maps))
         if self.maps != "sigmoid" and self.extractor == "slot-attention":

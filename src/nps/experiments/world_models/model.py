@@ -22,16 +22,14 @@ def make_model(
 def make_encoder(config: WorldModelConfig, image: tuple[int, int, int]) -> nn.Module:
     """The encoder: images (B, H, W, C) -> slots (B, M, D)."""
     height, width, channels = image
-    if height != width:
-        raise ValueError(f"images: got {height} x {width} pixels, expected a square")
     slots = config.slots, config.slot_dim
     if config.extractor == "slot-attention":
-        return SlotEncoder(*slots, channels=channels, size=height, width=config.width)
+        return SlotEncoder(*slots, channels=channels, size=(height, width), width=config.width)
     return ObjectEncoder(
         config.extractor,
         *slots,
         channels=channels,
-        size=height,
+        size=(height, width),
         hidden_dim=config.hidden_dim,
         width=config.width,
         maps=config.maps,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from nps.experiments.results import Result
 from nps.experiments.summaries import mean_sd, values, wall_time
@@ -15,6 +16,13 @@ COLUMNS = tuple(f"{name}, {step}" for name in ("H@1", "MRR") for step in HORIZON
 
 MAIN = ("h1_1", "h1_5", "h1_10", "identity_h1_1", "identity_h1_10")
 """The metrics that the paper reports first, and their baseline."""
+
+
+class Tested(TypedDict):
+    """test.json, as far as it must be there: metrics depend on how long the episodes are."""
+
+    h1_1: float
+    transition_parameters: int
 
 
 def percent(runs: Sequence[Result], metric: str) -> str:

@@ -15,6 +15,12 @@ from torch import Tensor
 
 from nps.experiments.world_models.config import HORIZONS, WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
+from nps.experiments.world_models.looking import (
+    first_episodes,
+    first_transitions,
+    rolled_out,
+    traced,
+)
 from nps.experiments.world_models.model import make_dynamics, make_model
 from nps.experiments.world_models.pictures import first_images, image_pool, rollout_picture
 from nps.inspect.rollouts import predict_images
@@ -23,6 +29,8 @@ from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, negative_
 from nps.models.transitions import RuleTransition
 from nps.models.world_model import AnyActions, WorldModel
 from nps.perception.extractors import Norm, ObjectEncoder
+from nps.rollouts import Rollout
+from nps.rules import Trace
 from nps.training import rng
 from nps.training.data import Made
 from nps.training.task import Batch, Task
@@ -61,6 +69,8 @@ class WorldModelTask(Task, Generic[C, E]):
     """
 
     stackable = True
+    input_names = ("images", "action")
+    sets: Mapping[str, E]
 
     def __init__(
         self,
@@ -197,6 +207,23 @@ class WorldModelTask(Task, Generic[C, E]):
         images = first_images(data, *action.shape[:2])
         found = predict_images(model, images, action, image_pool(train, DRAWN_FROM))
         return {"rollouts": rollout_picture(found)}
+
+    # -- looking at a trained model -----------------------------------------------------------
+
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
+        return first_transitions(self.sets[split], count, split)
+
+    def trace(self, model: WorldModel, *inputs: Tensor) -> Trace:
+        images, action = inputs
+        return traced(model, images, action)
+
+    def first_episodes(
+        self, split: str, count: int | None, steps: int | None
+    ) -> tuple[Tensor, Tensor]:
+        return first_episodes(self.sets[split], count, steps, split)
+
+    def rollout(self, model: WorldModel, images: Tensor, actions: Tensor) -> Rollout:
+        return rolled_out(model, images, actions)
 
     # -- test ---------------------------------------------------------------------------------
 

@@ -60,7 +60,6 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
     if algorithm is None or not STEPS.isdisjoint(layer.__dict__):
         return False
     modules: dict[str, Any] = layer._modules  # the attributes of modules are slow to look up
-    config = layer.config
     rules, select, bind = modules["rules"], modules["select"], modules["bind"]
     kinds = type(rules), type(select), type(bind)
     if kinds != (MLPRules, Select, Bind):
@@ -88,7 +87,7 @@ def supported(layer: RuleLayer, slots: Tensor) -> bool:
     if rules._parameters["weight_in"].dtype != dtype or embedding.dtype != dtype:
         return False
     if slots.is_cuda:
-        sizes = rules.hidden_dim, len(embedding), layer.selection_dim, config.key_dim
+        sizes = rules.hidden_dim, len(embedding), layer.selection_dim, layer.key_dim
         return gpu.supported(slots, *sizes)
     return slots.device.type == "cpu"
 

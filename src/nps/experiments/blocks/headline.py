@@ -1,0 +1,18 @@
+"""The headline of the world models of blocks: the ranking, and the pushes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nps.experiments.headline import Headline, Metrics, Row
+from nps.experiments.world_models.headline import ranking_headline
+from nps.worlds.blocks import action_count
+
+
+def headline(metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+    """Numbers and verdict of one tested run."""
+    chance = 1 / action_count(config["objects"], config["stay"])
+    pushes = f"{metrics['moves_push']:.1%}" if "moves_push" in metrics else "–"
+    row = Row("Pushes predicted", pushes, f"{chance:.1%}", "a random action's outcome")
+    return ranking_headline(metrics, more=[row])

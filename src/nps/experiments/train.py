@@ -1,0 +1,232 @@
+"""`nps.train`: the training of the command `nps train`, for programs and notebooks.
+
+It leaves the process as it found it: no locks, signal handlers, random numbers or settings of torch
+are changed once it returns or raises.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from nps.errors import RunFailed, UserError, nearest, say
+from nps.experiments import EXPERIMENTS, find_preset
+from nps.experiments.experiment import Experiment, Preset
+from nps.experiments.given import data_given, find_device
+from nps.experiments.loaded import LoadedRun
+from nps.experiments.start import finished_run
+from nps.experiments.train_runs import runs_in, train_runs
+from nps.training import distributed
+from nps.training.config import Settings, TrainConfig, from_json, to_json
+from nps.training.isolation import isolated
+from nps.training.precision import Precision
+from nps.training.run import find_checkpoint
+from nps.training.signals import Interrupted
+
+
+def train(
+    preset: str | TrainConfig,
+    /,
+    *,
+    out: Path | str,
+    seed: int = 0,
+    seeds: int = 1,
+    data: Path | str | None = None,
+    device: torch.device | str = "cpu",
+    precision: Precision = "float32",
+    fresh: bool = False,
+    progress: bool = True,
+    save_every: float = 30.0,
+    draw_every: int | None = None,
+    at_once: int | None = None,
+    capture: bool = True,
+    tensorboard: bool = False,
+    **changes: Any,
+) -> LoadedRun:
+    """Train a preset into a run folder, as `nps train` does, and return the trained run.
+
+    The same call again resumes, bit for bit, and so does the command. A training of a few seconds::
+
+        run = nps.train("arithmetic", out="runs/a", epochs=5, rules=5)
+        run.trace(n=3)
+
+    It blocks until the training is done. Ctrl-C (in a notebook: interrupt) finishes the step,
+    saves, and raises `KeyboardInterrupt`; a second one raises at once. SIGTERM saves, too, and is
+    then handed on to the caller's handler. In a thread there are no signals to stop it.
+
+    Args:
+        preset: a name of `nps.presets()`, or a config.
+        out: run folder; with `seeds`, the folder that the runs go into.
+        seed: seed of initialisation, order and noise; with `seeds`, the first.
+        seeds: number of seeds to train, each as its own run; returns the run of the first.
+            `nps.load(out, seed=s)` loads another.
+        data: your own episodes, for world-model presets; for the others, a folder that holds their
+            data files.
+        device: where to train.
+        precision: float32 is exact; tf32 and bf16 are faster.
+        fresh: delete the run in `out` and start over.
+        progress: show progress: a line that moves in a terminal, else a line now and then.
+        save_every: least seconds between checkpoints.
+        draw_every: epochs between pictures in figures/; by default, once at the end.
+        at_once: largest number of seeds in one stack; by default, all that fit in memory.
+        capture: on cuda, capture the training step as a CUDA graph.
+        tensorboard: also write TensorBoard logs.
+        changes: fields of the config that differ from the preset's, such as `rules` or `epochs`.
+
+    Raises:
+        UserError: a `ValueError`; an argument is wrong, or `out` holds another run.
+        RunFailed: a `RuntimeError`; a loss is not finite, or the disk is full.
+    """
+    with _options_as_in_python():
+        name, experiment, config = _resolve(preset, changes)
+        where = find_device(device)
+        _require(out, precision, seeds, save_every, at_once, draw_every)
+        settings = Settings(
+            tensorboard=tensorboard,
+            capture=capture,
+            precision=precision,
+            seeds_at_once=at_once,
+            draw_every=draw_every,
+            seconds_between_saves=save_every,
+            progress=progress,
+            call=_call(name, config, experiment, seed, seeds),
+        )
+        runs = runs_in(Path(out), seed, seeds)
+        with data_given(experiment, data) as given, isolated(where, experiment.threads):
+            config = from_json(type(config), {**to_json(config), **given})
+            _require_start(name, experiment, config, runs)
+            try:
+                task = train_runs(experiment, name, config, runs, where, settings, say, fresh=fresh)
+            except Interrupted as stop:
+                stopped = stop.with_traceback(None)  # which would keep the session in memory
+            else:
+                same = config == config.trained()  # else the model is built without its start
+                trained = find_checkpoint(runs[seed].folder)
+                return LoadedRun(*trained, "best", where, data, task if same else None)
+    message = f"{stopped}; the same call resumes from there"
+    if stopped.signum == signal.SIGINT:
+        raise KeyboardInterrupt(message)
+    say(message)
+    signal.raise_signal(stopped.signum)  # it is for the caller, whose handler is in place again
+    raise stopped
+
+
+def presets() -> Presets:
+    """All presets by name, each with its `config` and what it is `about`."""
+    return Presets(
+        (name, preset)
+        for experiment in EXPERIMENTS.values()
+        for name, preset in experiment.presets.items()
+    )
+
+
+class Presets(dict[str, Preset]):
+    """Presets by name; shown as a list of names and what they are."""
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:28} {preset.about}" for name, preset in self.items())
+
+    def __missing__(self, name: str) -> Preset:
+        raise UserError(f"unknown preset {name!r}{nearest(name, self)}")
+
+
+def _resolve(
+    given: str | TrainConfig, changes: Mapping[str, Any]
+) -> tuple[str, Experiment[Any, Any], TrainConfig]:
+    """The preset's name, its experiment, and the config with its changes."""
+    if isinstance(given, TrainConfig):
+        name, experiment = _preset_of(given)
+        config = given
+    else:
+        name = str(given)
+        experiment, preset = find_preset(name)
+        config = preset.config
+    known = to_json(config)
+    options = inspect.signature(train).parameters.keys() - {"preset", "changes"}
+    for key in changes.keys() - known.keys():
+        raise UserError(f"nps.train: unknown argument {key!r}{nearest(key, {*known, *options})}")
+    return name, experiment, from_json(experiment.config, {**known, **changes})
+
+
+def _preset_of(config: TrainConfig) -> tuple[str, Experiment[Any, Any]]:
+    """The preset that a config differs least from: a run names the preset it was made from."""
+    for experiment in EXPERIMENTS.values():
+        if experiment.config is type(config):
+            fields = to_json(config).items()
+            shared = {
+                name: len(fields & to_json(preset.config).items())
+                for name, preset in experiment.presets.items()
+            }
+            return max(shared, key=shared.__getitem__), experiment
+    raise UserError(f"config: got {type(config).__qualname__}, expected that of an experiment")
+
+
+MOST_SEEDS = 10_000
+"""As for the command."""
+
+
+def _require(
+    out: Path | str,
+    precision: str,
+    seeds: int,
+    save_every: float,
+    at_once: int | None,
+    draw_every: int | None,
+) -> None:
+    for name, value in {"seeds": seeds, "at_once": at_once, "draw_every": draw_every}.items():
+        if value is not None and value < 1:
+            raise UserError(f"{name}: got {value}, expected at least 1")
+    if seeds > MOST_SEEDS:
+        raise UserError(f"seeds: got {seeds}, expected at most {MOST_SEEDS}")
+    if precision not in get_args(Precision):
+        choices = ", ".join(get_args(Precision))
+        raise UserError(f"precision: got {precision!r}, expected one of {choices}")
+    if save_every < 0:
+        raise UserError(f"save_every: got {save_every}, expected 0 or more")
+    if not str(out).strip():
+        raise UserError("out: got an empty path, expected a folder")
+    if distributed.active() or distributed.started_by_torchrun():
+        raise UserError("nps.train trains in one process; for several: torchrun -m nps train …")
+
+
+def _require_start(
+    name: str, experiment: Experiment[Any, Any], config: Any, seeds: Iterable[int]
+) -> None:
+    """Refuse a run that starts from others if these are not given, not there or not finished."""
+    folder, starts_from = getattr(config, "start_from", None), experiment.presets[name].starts_from
+    if folder is not None:
+        for seed in seeds:
+            finished_run(folder, seed, experiment.name)
+    elif starts_from is not None:
+        raise UserError(f"{name}: expected start_from, a folder of {starts_from} runs")
+
+
+def _call(
+    name: str, config: TrainConfig, experiment: Experiment[Any, Any], seed: int, seeds: int
+) -> str:
+    """The call as provenance states it: without paths, like everything there."""
+    preset = to_json(experiment.presets[name].config)
+    changed = {key: value for key, value in to_json(config).items() if value != preset[key]}
+    changed.pop(experiment.data_field or "", None)
+    changed |= {"seed": seed} | ({"seeds": seeds} if seeds > 1 else {})
+    return f"nps.train({name!r}, {', '.join(f'{key}={value!r}' for key, value in changed.items())})"
+
+
+@contextmanager
+def _options_as_in_python() -> Iterator[None]:
+    """Errors name `fresh=True` and `out=` instead of the flags `--fresh` and `--out`."""
+    try:
+        yield
+    except (UserError, RunFailed) as error:
+        text = re.sub(r"(?<!\S)--fresh\b", "fresh=True", str(error))
+        text = re.sub(r"(?<!\S)--([a-z][a-z-]*)", lambda m: m[1].replace("-", "_") + "=", text)
+        if text == str(error):
+            raise
+        raise type(error)(text) from None
