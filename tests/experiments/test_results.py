@@ -9,6 +9,7 @@ from nps.experiments.collect import add, to_row
 from nps.experiments.results import by_variant, read_results, read_run, read_runs
 from nps.experiments.tables import RUNS, write_table
 from tests.experiments.runs import session, write_run
+from tests.ordinary_user import as_ordinary_user
 
 CURVE = [{"epoch": 1, "step": 2, "loss": 1 / 3, "validation": {"table": [[1, 2]], "loss": 2.5e-9}}]
 
@@ -117,6 +118,13 @@ def test_only_what_is_tested_and_published_is_shown_of_a_table(tmp_path, folder)
         read_results(tmp_path / "none")
     with pytest.raises(UserError, match=r"no runs in 'quik'; did you mean quick\?"):
         read_results(tmp_path / "t/quik")
+
+
+def test_runs_in_a_folder_that_cannot_be_listed_are_not_left_out(folder):
+    (folder / "a").chmod(0o300)
+    with as_ordinary_user(), pytest.raises(PermissionError, match="runs/a"):
+        read_results(folder)
+    (folder / "a").chmod(0o700)
 
 
 def test_nothing_to_show_is_one_line(tmp_path):

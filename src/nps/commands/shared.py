@@ -113,14 +113,13 @@ def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
     For the others --data is a folder to search first, and no field changes.
     """
     if path is not None and experiment.data_field is not None:
-        from nps.worlds.custom.load import locate
+        from nps.experiments.given import own_files
 
-        path = locate(path)
+        return {experiment.data_field: own_files(path, "--data")}
     require_exists(path)
     if experiment.data_field is None:
         use_data(path)
-        return {}
-    return {} if path is None else {experiment.data_field: str(path.absolute())}
+    return {}
 
 
 def out_folder(path: str | None, *, default: Path) -> Path:

@@ -144,11 +144,20 @@ def read_runs(path: Path | str) -> list[Result]:
 def run_folders(path: Path) -> list[Path]:
     """The path itself if it is a run; else the folders `seed-<s>`, `<variant>/seed-<s>` and
     `<group>/<variant>/seed-<s>` in it."""
-    if exists(path / "config.json"):
+    if is_run(path):
         return [path]
-    patterns = ("seed-*", "*/seed-*", "*/*/seed-*")
-    found = [folder for each in patterns for folder in path.glob(each)]
-    return [folder for folder in found if exists(folder / "config.json")]
+    found: list[Path] = []
+    level = [path] if path.is_dir() else []
+    for _ in range(3):
+        # Not glob: it skips folders that cannot be listed, and a table would lack their runs.
+        level = [child for folder in level for child in sorted(folder.iterdir()) if child.is_dir()]
+        found += [each for each in level if each.name.startswith("seed-") and is_run(each)]
+        level = [folder for folder in level if folder not in found]
+    return found
+
+
+def is_run(folder: Path) -> bool:
+    return exists(folder / "config.json")
 
 
 def read_run(folder: Path, root: Path | None = None) -> Result:
