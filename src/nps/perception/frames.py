@@ -31,6 +31,8 @@ STRIDES = {2: (2, 1, 1, 1), 4: (2, 2, 1, 1)}
 """Of the four convolutions, for all of them together."""
 GRID = 8
 """Side of the grid that a slot is broadcast to."""
+HIDDEN_LAYERS = 2
+"""Of the decoder, at least."""
 
 
 class Place(nn.Module):
@@ -119,7 +121,8 @@ class BroadcastDecoder(nn.Module):
     """Draw each slot by itself: colour and mask of every pixel; then add them up.
 
     A slot is copied to a grid of 8 × 8 cells, each with its position embedding; every layer of the
-    next ones doubles the size.
+    next ones doubles the size. Small images get as many hidden layers: with a single one, slots
+    draw smears instead of discs.
 
     Args:
         slot_dim: D, size of a slot.
@@ -152,17 +155,21 @@ class BroadcastDecoder(nn.Module):
         if size != GRID * 2**doublings or not doublings:
             raise ValueError(f"size: got {size}, expected {2 * GRID}, {4 * GRID}, {8 * GRID}, …")
         self.place = Place(GRID, slot_dim)
+        ups = doublings if upsampling == "deconv" else doublings - 1
         layers: list[nn.Module] = []
-        channels = [slot_dim] + [width] * doublings
+        for i in range(max(ups, HIDDEN_LAYERS)):
+            channels = width if i else slot_dim
+            if i < HIDDEN_LAYERS - ups:  # a small image: depth that its size does not give
+                layer: nn.Module = nn.Conv2d(channels, width, 3, padding=1)
+            elif upsampling == "deconv":
+                layer = nn.ConvTranspose2d(channels, width, KERNEL, 2, padding=2, output_padding=1)
+            else:
+                layer = nn.ConvTranspose2d(channels, width, 4, stride=2, padding=1)
+            layers += [layer, nn.ReLU()]
         if upsampling == "deconv":
-            for a, b in itertools.pairwise(channels):
-                up = nn.ConvTranspose2d(a, b, KERNEL, stride=2, padding=2, output_padding=1)
-                layers += [up, nn.ReLU()]
             layers.append(nn.Conv2d(width, 4, 3, padding=1))
         else:
-            for a, b in itertools.pairwise(channels[:-1]):
-                layers += [nn.ConvTranspose2d(a, b, 4, stride=2, padding=1), nn.ReLU()]
-            layers += [nn.Conv2d(channels[-2], 4 * 4, 3, padding=1), Shuffle()]
+            layers += [nn.Conv2d(width, 4 * 4, 3, padding=1), Shuffle()]
         self.layers = nn.Sequential(*layers)
         self.background = nn.Parameter(torch.zeros(3)) if background else None
         self.register_buffer("background_logit", torch.zeros(()) if background else None)

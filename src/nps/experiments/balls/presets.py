@@ -38,18 +38,18 @@ PRESETS = {
 
 SMALL: dict[str, Any] = {
     "size": 32,
-    "width": 16,
-    "upsampling": "subpixel",
+    "width": 32,
     "frames": 4,
+    "first_frames": 3,
     "scene_frames": 10,
     "batch_size": 16,
-    "learning_rate": 1e-3,
+    "warmup_steps": 100,
     "train_scenes": 2_000,
-    "epochs": 8,
+    "epochs": 16,
     "validate_every": 1,
     "validation_scenes": 32,
     "test_scenes": 50,
 }
-"""32 × 32 pixels and 2,000 steps, for a CPU."""
+"""32 × 32 pixels and 4,000 steps, for a CPU."""
 
 QUICK = {"balls": SMALL, "balls-none": SMALL}
