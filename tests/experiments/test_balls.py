@@ -114,7 +114,7 @@ def test_a_step_draws_its_clips_from_the_states(curtain, count):
         assert torch.equal(model.seen[i], images[0, :2])  # of 3, the last is predicted blind
         errors.append((images[0, 1:] / 255 - 0.5).square().mean())
         assert labels.max() <= 4
-    assert loss.item() == pytest.approx(torch.stack(errors).mean().item(), rel=1e-5)
+    assert loss.item() == pytest.approx(3 * torch.stack(errors).mean().item(), rel=1e-5)
 
 
 def test_slots_that_have_read_a_frame_may_have_to_draw_it():
@@ -125,8 +125,9 @@ def test_slots_that_have_read_a_frame_may_have_to_draw_it():
         model = task.make_model(0)
         total, parts = task.loss(model, batch_of(task))
         losses.append(total.item())
-    assert parts["mse"].item() == pytest.approx(losses[0], rel=1e-6)
-    assert losses[1] == pytest.approx(losses[0] + 0.5 * parts["reconstruction"].item(), rel=1e-6)
+    assert 3 * parts["mse"].item() == pytest.approx(losses[0], rel=1e-6)
+    again = 3 * parts["reconstruction"].item()
+    assert losses[1] == pytest.approx(losses[0] + 0.5 * again, rel=1e-6)
 
 
 def test_the_background_fades_in():
@@ -147,7 +148,7 @@ def test_slots_pay_for_their_area_in_the_second_half():
         torch.manual_seed(0)
         loss, parts = task.loss(model, batch_of(task, progress=progress))
         assert 0.1 < parts["area"].item() < 1
-        expected = parts["mse"] + 0.1 * weight * parts["area"]
+        expected = 3 * parts["mse"] + 0.1 * weight * parts["area"]
         assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     task = task_of(background=False)
     assert set(task.loss(task.make_model(0), batch_of(task))[1]) == {"mse"}

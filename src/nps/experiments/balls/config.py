@@ -62,7 +62,7 @@ class Config(RuleSettings):
     background_fade: float = 0.5
     """Fraction of training over which the background's mask logit rises from -6 to 0, so that slots
     find objects before the background competes with them; 0: it is 0 from the start."""
-    area: float = 3e-4
+    area: float = 1e-3
     """Weight of a penalty on the share of pixels that slots cover, from the middle of training on;
     without it slots keep some of the background. Without background component: no effect."""
     feature_stride: int = 4

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 ALONE, EXPLORE, SETTLE = "alone", "explore", "settle"
 """How slots interact, in the order of training: not at all, with noise in the choices, without."""
+CHANNELS = 3
+"""Of an image."""
 FADED = -6.0
 """The background's mask logit at the start of training, if it fades in."""
 AREA_FROM, AREA_TO = 0.5, 0.75
@@ -127,7 +129,8 @@ class BallsTask(Task):
         images = self.training_clips(batch, frames + 1)
         predicted = model(images[:, : frames - blind], steps=frames)
         error = squared_error(predicted.images, images[:, 1:]).mean()
-        loss, parts = error, {"mse": error}
+        # Summed over the colours: beside gradients of the mean, Adam's epsilon is not small.
+        loss, parts = CHANNELS * error, {"mse": error}
         if config.background and config.area:
             weight = ((batch.progress - AREA_FROM) / (AREA_TO - AREA_FROM)).clamp(0.0, 1.0)
             parts["area"] = 1.0 - predicted.masks[:, :, -1].mean()
@@ -135,7 +138,7 @@ class BallsTask(Task):
         if config.reconstruction:
             again = model.draw(predicted.read)[0]
             parts["reconstruction"] = squared_error(again, images[:, : frames - blind]).mean()
-            loss = loss + config.reconstruction * parts["reconstruction"]
+            loss = loss + config.reconstruction * CHANNELS * parts["reconstruction"]
         return loss, parts
 
     def training_clips(self, batch: Batch, length: int) -> UInt8[Tensor, "B T H W 3"]:
