@@ -86,9 +86,9 @@ class RuleSet(StackedRules):
 
         Args:
             n: how many.
-            optimizer: one that has already taken steps and is to continue. Its moments are kept for
-                the old rules and zero for the new ones. If you neither pass it nor make a new one,
-                its next step fails, because its moments have the old number of rules.
+            optimizer: one that has moments but has taken no step yet, because its state was loaded.
+                Optimisers that have taken steps need not be passed. Moments are kept for the old
+                rules and zero for the new ones.
         """
         require_int("n", n, at_least=1)
         require_optimiser(optimizer, [p for _, p in self._per_rule()])
