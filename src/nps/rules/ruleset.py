@@ -189,6 +189,8 @@ class RuleSet(StackedRules):
         """While the context is open these rules cannot fire; the next best take their place.
 
         It holds for calls in this thread (or asyncio task), and not for copies of the rule set.
+        A generator that yields inside shares it with its caller until it goes on, as with
+        `torch.no_grad` as a context: open it for each item instead.
         """
         with self._switches.off([self._index(each) for each in which]):
             yield
