@@ -44,7 +44,7 @@ def train_runs(
             run.require_clearable()
         else:
             run.require_same(wanted[seed])
-    with memory.building(f"nps train {preset}"):
+    with memory.building(f"nps train {preset}", vars(config)):
         task: Task = experiment.make_task(config, device)
         steps_per_epoch(task, config)
         # Models of all seeds are built alike, unless each starts from a run of its own.
