@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nps.experiments.world_models.config import HORIZONS, WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
-from nps.experiments.world_models.looking import (
+from nps.experiments.world_models.tracing import (
     first_episodes,
     first_transitions,
     rolled_out,
@@ -208,7 +208,7 @@ class WorldModelTask(Task, Generic[C, E]):
         found = predict_images(model, images, action, image_pool(train, DRAWN_FROM))
         return {"rollouts": rollout_picture(found)}
 
-    # -- looking at a trained model -----------------------------------------------------------
+    # -- traces and roll-outs of a trained model ----------------------------------------------
 
     def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
         return first_transitions(self.sets[split], count, split)
