@@ -15,9 +15,9 @@ from nps.errors import UserError
 from nps.experiments.balance import use_entropy
 from nps.experiments.mnist.compose import composition
 from nps.experiments.mnist.config import BUILD, Config
-from nps.experiments.mnist.tracing import rolled_out, traced
 from nps.experiments.mnist.pictures import digits_picture, pictures
 from nps.experiments.mnist.surgery import deletion, fifth
+from nps.experiments.mnist.tracing import rolled_out, traced
 from nps.experiments.start import best_of
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
