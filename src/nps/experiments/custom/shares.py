@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ENOUGH = 30
-"""Roll-outs from which a verdict is given."""
+from nps.experiments.world_models.config import ENOUGH
+
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Number of seeds -> half-width of the 95 % interval of their mean, in standard errors (Student's
 t); beyond ten 2.2 is close enough."""

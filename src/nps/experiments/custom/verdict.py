@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nps.experiments.custom.shares import ENOUGH, Share, shares
-from nps.experiments.world_models.config import HORIZONS
+from nps.experiments.custom.shares import Share, shares
+from nps.experiments.world_models.config import ENOUGH, HORIZONS
+from nps.experiments.world_models.headline import in_steps
 
 
 def verdict(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
@@ -137,7 +138,4 @@ def _dropped(rows: Sequence[Share], config: Mapping[str, Any]) -> list[str]:
 
 
 def _steps(rows: Sequence[Share], word: str = "and") -> str:
-    """`1, 5 and 10 steps`."""
-    *first, last = (row.steps for row in rows)
-    text = f"{', '.join(first)} {word} {last}" if first else last
-    return f"{text} step" if text == "1" else f"{text} steps"
+    return in_steps((row.steps for row in rows), word)
