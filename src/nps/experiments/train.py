@@ -1,7 +1,7 @@
-"""`nps.train`: the training of the command `nps train`, for programs and notebooks.
+"""`nps.train`: the command `nps train` for scripts and notebooks.
 
-It leaves the process as it found it: no locks, signal handlers, random numbers or settings of torch
-are changed once it returns or raises.
+It leaves the process as it found it: when it returns or raises, locks are released and signal
+handlers, random state and torch's settings are restored.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def train(
         device: where to train.
         precision: float32 is exact; tf32 and bf16 are faster.
         fresh: delete the run in `out` and start over.
-        progress: show progress: a line that moves in a terminal, else a line now and then.
-        save_every: least seconds between checkpoints.
+        progress: show progress: a live line in a terminal, otherwise a line now and then.
+        save_every: minimum seconds between checkpoints.
         draw_every: epochs between pictures in figures/; by default, once at the end.
         at_once: largest number of seeds in one stack; by default, all that fit in memory.
         capture: on cuda, capture the training step as a CUDA graph.
@@ -159,7 +159,7 @@ def _resolve(
 
 
 def _preset_of(config: TrainConfig) -> tuple[str, Experiment[Any, Any]]:
-    """The preset that a config differs least from: a run names the preset it was made from."""
+    """The preset nearest to a config: a run records the preset that it was made from."""
     for experiment in EXPERIMENTS.values():
         if experiment.config is type(config):
             fields = to_json(config).items()
@@ -180,7 +180,7 @@ def _require_precision(precision: str) -> None:
 def _call(
     name: str, config: TrainConfig, experiment: Experiment[Any, Any], seed: int, seeds: int
 ) -> str:
-    """The call as provenance states it: without paths, like everything there."""
+    """The call as provenance records it: without paths, like everything there."""
     preset = to_json(experiment.presets[name].config)
     changed = {key: value for key, value in to_json(config).items() if value != preset[key]}
     changed.pop(experiment.data_field or "", None)

@@ -18,9 +18,9 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Share:
-    """One row: the share of right predictions after so many steps, all numbers in per cent.
+    """One row: the share of correct predictions after a number of steps, in per cent.
 
-    Of several seeds all numbers are means, also the ends of their intervals over roll-outs.
+    For several seeds all numbers are means over seeds, even the ends of intervals over roll-outs.
     """
 
     steps: str
@@ -84,7 +84,7 @@ CAPTION = (
 
 
 PARTS = ("predicted", "predicted_low", "predicted_high", "copied", "gain_low", "gain_high")
-"""Test metrics of each number of steps, and `predicted_rollouts`."""
+"""Test metrics for each number of steps, next to `predicted_rollouts`."""
 
 
 def has_shares(test: Mapping[str, Any]) -> bool:

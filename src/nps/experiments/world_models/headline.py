@@ -36,7 +36,7 @@ def ranking_headline(
             better.append(step)
     last = steps[-1]
     within, stays = (metrics[f"{p}h1_episode_strict_{last}"] for p in ("", "identity_"))
-    name = f"Same, in its episode, {last}"
+    name = f"Within its episode, {in_steps([last])}"
     rows.append(Row(name, f"{within:.1%}", f"{stays:.1%}", NOTHING_MOVES["identity_"]))
     table = numbers_table([*rows, *more], f"{count:,} roll-outs; by chance H@1 is {1 / count:.2%}")
     return Headline(_verdict(metrics, steps, better), table)
