@@ -39,8 +39,8 @@ class RecordArgs:
 def record(args: Sequence[str]) -> None:
     """Record episodes of a Gymnasium environment in one file.
 
-    ENV is a name that gymnasium.make knows, or package:name for one from another package. Recorded
-    are the observations if they are images, otherwise the rendered frames.
+    ENV is a name that gymnasium.make knows, or package:name for one from another package. Its
+    observations are recorded if they are images, otherwise the rendered frames.
 
     Examples:
       nps data record CartPole-v1 --size 50 --out pole.npz
