@@ -1,6 +1,6 @@
 """`nps.load(run)`: a trained run as one object, with its model, config, metrics and data.
 
-The checkpoint is read at once; data, model and metrics are when they are first used.
+The checkpoint is read at once; data, model and metrics are loaded on first use.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class LoadedRun:
             raise UserError(f"split: got {split!r}, expected one of {', '.join(self.data)}")
 
     def _on_device(self, values: Any) -> tuple[Tensor, ...]:
-        """As tensors; numbers that are not integers in the type of the model's parameters."""
+        """Tensors on the device; floating-point ones in the dtype of the model's parameters."""
         dtype = next(self.model.parameters()).dtype
         tensors = (torch.as_tensor(value, device=self._device) for value in values)
         return tuple(x.to(dtype) if x.is_floating_point() else x for x in tensors)
