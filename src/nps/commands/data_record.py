@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -14,6 +15,9 @@ from nps.commands.shared import about, positional, require
 from nps.errors import UserError
 from nps.flag_help import flags_of
 from nps.flags import parse
+
+if TYPE_CHECKING:
+    from nps.worlds.custom import RecordedEpisodes
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,26 @@ def record(args: Sequence[str]) -> None:
         f"{out}: {len(lengths)} episodes of {lengths.min()} to {lengths.max()} steps, "
         f"{lengths.sum()} transitions, images {' x '.join(map(str, found.obs.shape[1:]))}"
     )
-    print(f"Train on it: nps train world-model --data {shlex.quote(str(out))}")
+    print(_next(out, found))
+
+
+def _next(out: Path, found: RecordedEpisodes) -> str:
+    """The command that trains on the file, or why there is none."""
+    import torch
+
+    from nps.experiments.custom.config import Config
+    from nps.experiments.custom.data import split
+
+    config = Config()
+    try:
+        train = split(found, config, torch.device("cpu"))["train"]
+    except ValueError as error:
+        return f"No model can be trained on it: {error}"
+    command = ["nps", "train", "world-model", "--data", str(out), "--out", f"runs/{out.stem}"]
+    examples = int((train.lengths - 1).sum())
+    if examples < config.batch_size:
+        command += ["--batch-size", str(examples)]
+    return f"Train on it: {shlex.join(command)}"
 
 
 def _size(text: str | None) -> tuple[int, int] | None:
