@@ -23,7 +23,6 @@ from rich.text import Text
 
 from nps.errors import NO_THREAD
 
-
 WIDE, NARROW = 120, 60
 """Width of the terminal from which the bar is long, and below which there is none."""
 
