@@ -246,7 +246,8 @@ TINY_BLOCKS = [
 def test_a_refused_training_leaves_its_folder_free(tmp_path, seeds):
     train = ["train", "blocks-nps", "--out", str(tmp_path / "run"), seeds, *TINY_BLOCKS]
     _, err = call(*train, "--batch-size=61", code=2)
-    assert err == ("nps: error: batch_size: got 61, expected at most the 60 training examples\n")
+    said = "batch_size: got 61, expected at most the 60 training examples; --batch-size 60 fits"
+    assert err == f"nps: error: {said}\n"
     _, err = call(*train, "--batch-size=60", "--hidden-dim=10000000", code=1)
     assert err.startswith("nps: error: nps train blocks-nps: not enough memory: 10000000 x 1")
     assert err.count("\n") == 1

@@ -1,6 +1,7 @@
 """test.json is about the run's own best model; every other test has a file of its own."""
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -58,6 +59,16 @@ def test_another_model_does_not_overwrite_it(run, checkpoint, flags, name):
     assert found["step"] == (10 if checkpoint else 20)
     assert (run / "test.json").read_bytes() == before
     assert call("table", str(run.parent.parent))[0] == table
+
+
+@pytest.mark.parametrize("flags", [[], ["--which=last"], ["--device", "cpu", "--which", "last"]])
+def test_the_printed_command_shows_all_numbers_of_the_same_test(run, flags):
+    few, _ = call("eval", str(run), *flags)
+    (line,) = [line for line in few.splitlines() if "All numbers: " in line]
+    words = shlex.split(line.split(": ", 1)[1])
+    assert words == ["nps", "eval", str(run), *flags, "--all"]
+    every, _ = call(*words[1:])
+    assert every.splitlines()[0] == few.splitlines()[0]  # of the same model
 
 
 def test_the_newest_checkpoint_by_its_name_is_the_same_model(run):

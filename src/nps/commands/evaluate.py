@@ -63,4 +63,5 @@ def evaluate(args: Sequence[str]) -> None:
     metrics = experiments.evaluate(Path(name), options.device, options.which, given, options.on)
     config = run_at(name).read()["config"]
     headline = experiment.headline(metrics, config)
-    eval_report(name, metrics, headline, every=options.all).show(Console())
+    report = eval_report(name, metrics, headline, every=options.all, flags=rest)
+    report.show(Console())

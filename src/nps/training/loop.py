@@ -96,7 +96,7 @@ def steps_per_epoch(task: Task, config: TrainConfig) -> int:
     if config.batch_size > task.examples:
         raise UserError(
             f"batch_size: got {config.batch_size}, expected at most the {task.examples} "
-            "training examples"
+            f"training examples; --batch-size {task.examples} fits"
         )
     distributed.require_even_shares(config.batch_size)
     return task.examples // config.batch_size
