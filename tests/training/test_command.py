@@ -335,6 +335,15 @@ def test_a_refused_training_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     assert config_of(tmp_path)
 
 
+def test_names_with_newlines_are_one_line(tmp_path):
+    run = tmp_path / "a\nb"
+    for command in ([*TRAIN, "--out", str(run)], ["eval", str(run)], ["inspect", str(run)]):
+        out, _ = call(*command)
+        assert "a\nb" not in out
+    assert "a\\nb: trained" in call(*TRAIN, "--out", str(run))[0]
+    assert r"a\nb" in call("eval", str(run))[0].replace("\n", "")
+
+
 # -- links ----------------------------------------------------------------------------------------
 
 

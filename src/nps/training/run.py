@@ -88,6 +88,10 @@ class Run:
         except Missing:
             if not self.folder.is_dir():
                 raise Missing(f"{self.folder}: no such run folder") from None
+            if seeds := seeds_in(self.folder):
+                one = self.folder / f"seed-{seeds.split()[0].rstrip(',')}"
+                found = f"holds runs of seeds {seeds}; choose one, such as {one}"
+                raise Missing(f"{self.folder}: {found}") from None
             raise Missing(f"{self.folder}: not a run folder, it has no config.json") from None
         version = saved.get("schema")
         if isinstance(version, int) and version > SCHEMA:
@@ -325,6 +329,15 @@ def _remove(lock: Path, made: list[Path]) -> None:
         lock.unlink()
         for folder in made:
             folder.rmdir()
+
+
+def seeds_in(folder: Path) -> str:
+    """The seeds of the runs in a folder, in words; empty if there are none."""
+    names = [run.parent.name.removeprefix("seed-") for run in folder.glob("seed-*/config.json")]
+    seeds = sorted(int(name) for name in names if name.isdecimal())
+    if len(seeds) > 3 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def run_at(path: Path | str) -> Run:
