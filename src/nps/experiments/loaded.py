@@ -18,6 +18,7 @@ from nps.errors import UserError
 from nps.experiments import config_of, find_experiment, make_task, model_of, require_which
 from nps.experiments.given import data_given, find_device
 from nps.experiments.start import run_of
+from nps.reading import exists
 from nps.rollouts import Rollout
 from nps.rules import Trace
 from nps.training.checkpoint import Checkpoint
@@ -239,7 +240,7 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 def _folder_of(path: Path, seed: int | None) -> Path:
     """The folder of a run, or of one of its checkpoints."""
     run = run_at(path)
-    if run.folder == path and path.is_dir() and not (path / "config.json").exists():
+    if run.folder == path and not exists(path / "config.json") and path.is_dir():
         seeds = seeds_in(path)
         if seed is None and seeds:
             raise UserError(f"{path}: holds runs of seeds {seeds}; choose one with seed=")

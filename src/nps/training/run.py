@@ -178,9 +178,10 @@ class Run:
 
         After an error, a folder or lock that was made here is removed if nothing else was written.
         """
-        path, made = self.folder / ".lock", _missing(self.folder)
+        path = self.folder / ".lock"
         new = not os.path.lexists(path)
         with os_errors_in_one_line(f"cannot write to {self.folder}"):
+            made = _missing(self.folder)
             self.folder.mkdir(parents=True, exist_ok=True)
             lock: IO[str] = open(path, "a+", opener=own_file)  # noqa: SIM115
         with lock:
