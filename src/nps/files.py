@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -24,7 +25,12 @@ def sync_folder(folder: Path) -> None:
 
 def own_file(path: str, flags: int) -> int:
     """An opener for files that only we write: follows no link and does not block on a pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # which the system calls "too many levels of links"
+            raise OSError(errno.ELOOP, "a symbolic link, expected the file itself") from None
+        raise
 
 
 def delete_folder(path: Path) -> None:

@@ -25,7 +25,7 @@ from nps.commands.shared import (
     positional,
     require,
 )
-from nps.errors import UserError, nearest, say
+from nps.errors import UserError, nearest, one_line, say
 from nps.flag_help import flags_of
 from nps.flags import parse
 
@@ -116,7 +116,7 @@ def run(args: Sequence[str]) -> None:
             report.add(*_inspected(experiment, preset, out / preset / "seed-0", options.device))
     page = report.write(out)
     drawn = any(isinstance(part, Figure) for part in report.parts)
-    print(f"\nReport{' with figures' if drawn else ''}: {page}")
+    print(f"\nReport{' with figures' if drawn else ''}: {one_line(str(page))}")
     if options.quick:
         full = _full_command(experiment, options)
         print(f"This was the quick version. All presets, ten seeds: {full}")

@@ -22,7 +22,7 @@ from nps.commands.shared import (
     positional,
     require,
 )
-from nps.errors import RunFailed, say
+from nps.errors import RunFailed, one_line, say
 from nps.flag_help import flags_of
 from nps.flags import parse
 
@@ -94,7 +94,7 @@ def sweep(args: Sequence[str]) -> None:
     execution = Execution(options.on, options.workers, options.retries, options.device)
     outcome = run_sweep(plan, execution, say)
     Report(f"{name}: {out}", [outcome.table]).show(Console())
-    print(f"\nAlso as Markdown and JSON: {out / 'table.md'}, {out / 'table.json'}")
+    print(f"\nAlso as Markdown and JSON: {one_line(f'{out}/table.md, {out}/table.json')}")
     for folder, why in outcome.failed.items():
         say(f"{folder} failed: {why}")
     if outcome.failed:

@@ -20,7 +20,7 @@ from nps.commands.shared import (
     positional,
     quiet,
 )
-from nps.errors import say
+from nps.errors import one_line, say
 from nps.flag_help import COMMAND, EXPERIMENT, Flag, flags_of
 from nps.flags import parse
 
@@ -160,6 +160,6 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         validations = [row["validation"] for row in run.metrics() if "validation" in row]
         scores = [found["score"] for found in validations if "score" in found]
         best = f", best validation score {min(scores):.6g}" if scores else ""
-        print(f"{run.folder}: trained{best}")
+        print(one_line(f"{run.folder}: trained{best}"))
     first = next(iter(runs.values())).folder
-    print(f"Test {'it' if len(runs) == 1 else 'one'}: nps eval {first}")
+    print(one_line(f"Test {'it' if len(runs) == 1 else 'one'}: nps eval {first}"))

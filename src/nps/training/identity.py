@@ -11,6 +11,9 @@ import json
 import secrets
 from typing import Any
 
+from nps import schema
+from nps.errors import UserError
+from nps.reading import LARGEST, parse_json
 from nps.training.config import TrainConfig, differences, to_json, with_defaults, with_new_names
 from nps.training.precision import Precision
 
@@ -38,6 +41,15 @@ def identity(
         "precision": precision,
         "config": to_json(config),
     }
+
+
+def require_storable(run: Identity) -> None:
+    """Refuse what a config.json cannot hold, since it could not be read again."""
+    for name, value in {**run, **run["config"]}.items():
+        if isinstance(value, int) and abs(value) > LARGEST:
+            got = schema.shown(value)
+            raise UserError(f"{name}: got {got}, expected a number of at most {LARGEST}")
+    parse_json(json.dumps(run).encode(), "this config", dict[str, Any], finite=False)
 
 
 def new_id() -> str:

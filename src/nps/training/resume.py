@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nps.errors import UserError
-from nps.training import checkpoint, distributed
+from nps.training import checkpoint, distributed, stored
 from nps.training.checkpoint import Checkpoint, Found
 from nps.training.run import Run
 
@@ -37,6 +37,8 @@ def find_starts(runs: Mapping[int, Run], report: Callable[[str], None]) -> Start
 
 def _find(run: Run) -> Found:
     try:
+        for step in checkpoint.steps(run.checkpoints):
+            stored.require_folder(checkpoint.path_of(run.checkpoints, step))
         return checkpoint.find(run.checkpoints, run.identity())
     except (checkpoint.Unreadable, checkpoint.Foreign) as error:
         raise UserError(f"{error}; --fresh starts over") from None
