@@ -64,7 +64,6 @@ def train(args: Sequence[str]) -> None:
         value, flag = getattr(options, name_of_flag), name_of_flag.replace("_", "-")
         require(value is None or value >= 1, f"--{flag}: got {value}, expected at least 1")
     require(options.save_every >= 0, f"--save-every: got {options.save_every}, expected 0 or more")
-    require(options.out.strip() != "", "--out: got an empty path, expected a folder")
     seeds = range(options.seed, options.seed + options.seeds)
     require_start(experiment, preset, options.config, seeds, f"nps train {name}")
     if experiment.threads is not None:
@@ -98,12 +97,7 @@ def _shared_flags() -> list[Flag]:
 def _train_args(kind: type[Any], preset: Any) -> type[Any]:
     """The flags of `nps train`: how to run, and every field of the config."""
     fields: list[Any] = [
-        # Not a Path: Path("") is the current folder.
-        (
-            "out",
-            Annotated[str, tyro.conf.arg(metavar="PATH")],
-            field("Run folder; with --seeds, the folder that the runs go into."),
-        ),
+        ("out", Path, field("Run folder; with --seeds, the folder that the runs go into.")),
         (
             "seed",
             int,
@@ -147,7 +141,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     from nps.training import distributed
     from nps.training.loop import Settings
 
-    runs = runs_in(Path(options.out), options.seed, options.seeds)
+    runs = runs_in(options.out, options.seed, options.seeds)
     settings = Settings(
         tensorboard=options.tensorboard,
         capture=options.capture,

@@ -37,6 +37,8 @@ def data_given(
     if path is None:
         yield {}
         return
+    if not str(path).strip():
+        raise UserError("data: got an empty path, expected a folder or file")
     path = Path(path).expanduser().absolute()
     if not path.exists():
         raise UserError(f"data: no such folder or file: {path}")

@@ -56,6 +56,8 @@ def load(
             that holds their files.
     """
     require_which(which)
+    if not str(path).strip():  # Path("") is the current folder
+        raise UserError("path: got an empty path, expected a run folder")
     folder = _folder_of(Path(path), seed)
     skipped: list[str] = []
     run, checkpoint = find_checkpoint(folder, skipped.append)
