@@ -233,6 +233,14 @@ def test_mistakes_are_one_line_and_exit_2(tmp_path, monkeypatch, args, message):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_help_names_every_kind_of_data():
+    from nps.commands.data import WORLDS
+
+    shown, _ = call("--help")
+    section = shown.partition("nps data")[2].partition("\n\n")[0]
+    assert set(WORLDS) <= set(re.findall(r"\w+", section))
+
+
 EMPTY_PATHS = [
     ("data mnist --to", "--to"),
     ("data mnist --data", "--data"),
