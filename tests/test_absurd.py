@@ -136,3 +136,13 @@ def test_names_that_are_no_text_are_printed(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert rb"r\udcff: trained" in done.stdout
+
+
+def test_data_in_a_path_that_is_no_text_are_refused(tmp_path, monkeypatch):
+    """A config is JSON, which holds text alone: such a run could not be read again."""
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"r\xff.npz")
+    (tmp_path / name).touch()
+    _, err = call("train", "world-model", "--out=x", "--data", name, code=2)
+    assert "expected a path that is text" in err
+    assert os.listdir(tmp_path) == [name]

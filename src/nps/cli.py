@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _write_no_more() -> None:
-    """Drop what is left to print: a full disk would be reported again when Python ends."""
+    """Discard unprinted output: otherwise a full disk is reported again when Python exits."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

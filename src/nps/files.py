@@ -23,12 +23,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def own_file(path: str, flags: int) -> int:
-    """An opener for files that we alone write: neither through a link nor into a pipe."""
+    """An opener for files that only we write: follows no link and does not block on a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def delete_folder(path: Path) -> None:
-    """Delete a folder, as far as possible. `rmtree` would wait for ever for a pipe of that name."""
+    """Delete a folder as far as possible. On a pipe of that name `rmtree` would block."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
 
@@ -41,7 +41,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_all(file: io.FileIO, data: bytes) -> None:
-    """Write to an unbuffered file, which may take less than all at once."""
+    """Write everything to an unbuffered file, whose `write` may take only a part."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

@@ -126,7 +126,7 @@ def commands_of(kind: str, folder: Path) -> dict[str, Callable[[], object]]:
         "table": command("table", "."),
         "table list": command("table", ".", "--list"),
         "table add": command("table", "--add", run, "--to", "results"),
-        "load": lambda: nps.load(run),
+        "load": lambda: nps.load(run).model,
     }
     if kind == "half":
         found["train"] = command("train", "arithmetic", "--out", run, *flags(SMALL))

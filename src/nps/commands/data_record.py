@@ -27,14 +27,14 @@ class RecordArgs:
     episodes: int = 200
     """Number of episodes."""
     steps: int = 100
-    """Actions after which an episode is cut."""
+    """Most actions of an episode; longer ones are cut."""
     size: str | None = None
     """Resize images: 50 for 50 x 50 pixels, or HEIGHTxWIDTH, e.g. 64x96 (default: as they are)."""
     seed: int = 0
     """Seed of the environment and of random actions."""
     policy: str | None = None
     """What chooses the actions, as module:function, called with the observation and the action
-    space (default: random actions). Modules of the current folder are found."""
+    space (default: random actions). The module may be in the current folder."""
     wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A Gymnasium wrapper around the environment, as module:Class; may be given several times, the
     innermost first."""
@@ -43,8 +43,8 @@ class RecordArgs:
 def record(args: Sequence[str]) -> None:
     """Record episodes of a Gymnasium environment in one file.
 
-    ENV is a name that gymnasium.make knows, or package:name for one that another package brings.
-    Images are the observations if these are images, else what the environment draws.
+    ENV is a name that gymnasium.make knows, or package:name for one from another package. Its
+    observations are recorded if they are images, otherwise the rendered frames.
 
     Examples:
       nps data record CartPole-v1 --size 50 --out pole.npz

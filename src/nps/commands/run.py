@@ -22,7 +22,6 @@ from nps.commands.shared import (
     own_data,
     positional,
     require,
-    require_seeds,
 )
 from nps.errors import UserError, nearest, say
 from nps.flag_help import flags_of
@@ -68,6 +67,7 @@ def run(args: Sequence[str]) -> None:
       nps run world-model --data my.h5 --epochs 30
     """
     from nps.experiments import evaluate, find_experiment
+    from nps.experiments.options import require_seeds
     from nps.inspect.report import Figure
     from nps.jobs.processes import default_workers, run_jobs
 

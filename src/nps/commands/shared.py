@@ -115,35 +115,13 @@ def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
     For the others --data is a folder to search first, and no field changes.
     """
     if path is not None and experiment.data_field is not None:
-        from nps.worlds.custom.load import locate
+        from nps.experiments.given import own_files
 
-        path = locate(path)
+        return {experiment.data_field: own_files(path, "--data")}
     require_exists(path)
     if experiment.data_field is None:
         use_data(path)
-        return {}
-    return {} if path is None else {experiment.data_field: str(path.absolute())}
-
-
-MOST_SEEDS = 10_000
-"""Each is a run folder of its own."""
-
-
-def require_seeds(count: int) -> None:
-    require(count >= 1, f"--seeds: got {count}, expected at least 1")
-    require(count <= MOST_SEEDS, f"--seeds: got {count}, expected at most {MOST_SEEDS}")
-
-
-def require_start(experiment: Any, preset: Any, config: Any, seeds: range, prog: str) -> None:
-    """Refuse a run that starts from others if these are not given, not there or not finished."""
-    from nps.experiments.start import finished_run
-
-    folder = getattr(config, "start_from", None)
-    if folder is not None:
-        for seed in seeds:
-            finished_run(folder, seed, experiment.name)
-    elif preset.starts_from is not None:
-        raise UserError(f"{prog}: expected --start-from, a folder of {preset.starts_from} runs")
+    return {}
 
 
 def require_exists(path: Path | None) -> None:

@@ -19,8 +19,6 @@ from nps.commands.shared import (
     own_data,
     positional,
     require,
-    require_seeds,
-    require_start,
 )
 from nps.errors import RunFailed, say
 from nps.flag_help import flags_of
@@ -63,6 +61,7 @@ def sweep(args: Sequence[str]) -> None:
       nps sweep arithmetic-sharp --grid balance=0,0.1,0.3 --seeds 10 --on ray
     """
     from nps.experiments import find_preset
+    from nps.experiments.options import require_seeds, require_start
     from nps.inspect.report import Report
     from nps.jobs.grid import parse_grid
     from nps.jobs.sweep import Execution, Sweep, run_sweep

@@ -19,9 +19,6 @@ from nps.commands.shared import (
     own_data,
     positional,
     quiet,
-    require,
-    require_seeds,
-    require_start,
 )
 from nps.errors import say
 from nps.flag_help import COMMAND, EXPERIMENT, Flag, flags_of
@@ -47,6 +44,7 @@ def train(args: Sequence[str]) -> None:
     import torch
 
     from nps.experiments import find_preset
+    from nps.experiments.options import require_options, require_start
     from nps.training import distributed
 
     name, rest = positional(train, "PRESET", args, _shared_flags, SHARED)
@@ -59,11 +57,9 @@ def train(args: Sequence[str]) -> None:
     )
     given = own_data(experiment, options.data)
     options = dataclasses.replace(options, config=dataclasses.replace(options.config, **given))
-    require_seeds(options.seeds)
-    for name_of_flag in ("at_once", "draw_every"):
-        value, flag = getattr(options, name_of_flag), name_of_flag.replace("_", "-")
-        require(value is None or value >= 1, f"--{flag}: got {value}, expected at least 1")
-    require(options.save_every >= 0, f"--save-every: got {options.save_every}, expected 0 or more")
+    require_options(
+        options.out, options.seeds, options.at_once, options.draw_every, options.save_every
+    )
     seeds = range(options.seed, options.seed + options.seeds)
     require_start(experiment, preset, options.config, seeds, f"nps train {name}")
     if experiment.threads is not None:

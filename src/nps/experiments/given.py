@@ -1,4 +1,4 @@
-"""What a caller in Python gives besides a run: a device, and where the data are."""
+"""Arguments that `nps.train` and `nps.load` share: the device, and the path of the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nps.experiments.experiment import Experiment
 
 
 def find_device(device: torch.device | str) -> torch.device:
-    """A torch device that is there."""
+    """The torch device; an error if it is not available."""
     try:
         found = torch.device(device)
     except RuntimeError:
@@ -29,7 +29,7 @@ def find_device(device: torch.device | str) -> torch.device:
 def data_given(
     experiment: Experiment[Any, Any], path: Path | str | None
 ) -> Iterator[dict[str, str]]:
-    """Use the user's data inside; yields the config field that they set, if any.
+    """Use the data at this path inside; yields the config field that it sets, if any.
 
     For experiments on the user's own files that is a field of the config. For the others, the path
     is a folder to search first, which is no part of a run: NPS_DATA while inside.
@@ -39,12 +39,12 @@ def data_given(
         return
     if not str(path).strip():
         raise UserError("data: got an empty path, expected a folder or file")
+    if experiment.data_field is not None:
+        yield {experiment.data_field: own_files(path, "data")}
+        return
     path = Path(path).expanduser().absolute()
     if not path.exists():
         raise UserError(f"data: no such folder or file: {path}")
-    if experiment.data_field is not None:
-        yield {experiment.data_field: str(path)}
-        return
     if not path.is_dir():
         raise UserError(f"data: got the file {path}, expected a folder")
     before = os.environ.get("NPS_DATA")
@@ -56,3 +56,22 @@ def data_given(
             del os.environ["NPS_DATA"]
         else:
             os.environ["NPS_DATA"] = before
+
+
+def own_files(path: Path | str, flag: str) -> str:
+    """The path of the user's own files as a config holds it: absolute, and text.
+
+    Args:
+        path: a file, a folder, or `minari:ID`.
+        flag: what errors call it.
+    """
+    from nps.worlds.custom.load import locate
+
+    found = locate(path).absolute()
+    if not found.exists():
+        raise UserError(f"{flag}: no such folder or file: {path}")
+    try:
+        str(found).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{flag}: got {found}, expected a path that is text (UTF-8)") from None
+    return str(found)

@@ -1,6 +1,6 @@
 """`nps.load(run)`: a trained run as one object, with its model, config, metrics and data.
 
-The checkpoint is read at once; data, model and metrics are when they are first used.
+The checkpoint is read at once; data, model and metrics are loaded on first use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nps.errors import UserError
 from nps.experiments import config_of, find_experiment, make_task, model_of, require_which
 from nps.experiments.given import data_given, find_device
 from nps.experiments.start import run_of
+from nps.reading import exists
 from nps.rollouts import Rollout
 from nps.rules import Trace
 from nps.training.checkpoint import Checkpoint
@@ -219,7 +220,7 @@ class LoadedRun:
             raise UserError(f"split: got {split!r}, expected one of {', '.join(self.data)}")
 
     def _on_device(self, values: Any) -> tuple[Tensor, ...]:
-        """As tensors; numbers that are not integers in the type of the model's parameters."""
+        """Tensors on the device; floating-point ones in the dtype of the model's parameters."""
         dtype = next(self.model.parameters()).dtype
         tensors = (torch.as_tensor(value, device=self._device) for value in values)
         return tuple(x.to(dtype) if x.is_floating_point() else x for x in tensors)
@@ -248,7 +249,7 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 def _folder_of(path: Path, seed: int | None) -> Path:
     """The folder of a run, or of one of its checkpoints."""
     run = run_at(path)
-    if run.folder == path and path.is_dir() and not (path / "config.json").exists():
+    if run.folder == path and not exists(path / "config.json") and path.is_dir():
         seeds = _seeds_in(path)
         if seed is None and seeds:
             raise UserError(f"{path}: holds runs of seeds {seeds}; choose one with seed=")

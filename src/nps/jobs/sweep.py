@@ -43,7 +43,7 @@ from nps.training.signals import Interrupted, Signals
 
 
 class Saved(TypedDict):
-    """sweep.json, as far as it is read."""
+    """The fields of sweep.json that are read again."""
 
     preset: str
     config: dict[str, Any]

@@ -32,18 +32,18 @@ def set_rows(
     change: Callable[[Tensor], Tensor],
     optimizer: Optimizer | None,
 ) -> None:
-    """Give a parameter other rows, in another number.
+    """Replace the rows of a parameter by another number of rows.
 
     Args:
         parameter: stays the same object.
         rows: its new values.
         change: from the old rows of its gradient and moments to the new ones.
-        optimizer: whose moments change too.
+        optimizer: its moments change too.
     """
     count, grad = len(parameter), parameter.grad
     parameter.grad = None
     # While a graph that uses a parameter is alive, autograd expects gradients of the old shape. A
-    # change of the type makes it forget.
+    # change of the dtype resets that.
     other = torch.float64 if parameter.dtype != torch.float64 else torch.float32
     parameter.data = parameter.data.new_empty(0, dtype=other)
     parameter.data = rows

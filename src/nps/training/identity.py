@@ -20,7 +20,7 @@ Identity = dict[str, Any]
 SIGNED = {"id", "experiment", "seed"}
 """Keys of an identity that each checkpoint repeats, with the config."""
 PLACES = {"start_from", "episodes"}
-"""Config fields that are paths of other files, which may be moved after the training."""
+"""Config fields that hold paths of other files, which may be moved after training."""
 
 
 def identity(
@@ -30,7 +30,7 @@ def identity(
     config: TrainConfig,
     precision: Precision = "float32",
 ) -> Identity:
-    """What makes a run the run it is: the content of its config.json."""
+    """What identifies a run: the content of its config.json."""
     return {
         "experiment": experiment,
         "preset": preset,
@@ -45,7 +45,7 @@ def new_id() -> str:
 
 
 def signature(run: Identity) -> Identity:
-    """What a checkpoint repeats of its run: enough to know it, and to say how another differs."""
+    """The part of an identity that checkpoints repeat, to recognise their run."""
     config = {key: value for key, value in run["config"].items() if key not in PLACES}
     return {key: run[key] for key in run if key in SIGNED} | {"config": config}
 

@@ -89,17 +89,17 @@ def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
 
 @contextlib.contextmanager
 def building(doing: str) -> Iterator[None]:
-    """Inside, data and models are made: what cannot be trained with is refused before it is made.
+    """Inside, data and models are built: tensors too large to train with are refused first.
 
-    Training needs several copies of parameters and data (`COPIES`); Linux gives memory away that
-    it does not have, and kills the process when the memory is used.
+    Training needs several copies of parameters and data (`COPIES`). Linux grants more memory than
+    it has, and kills the process when the memory is used.
     """
     with memory_errors_in_one_line(doing), _Checked(doing):
         yield
 
 
 class _Checked(TorchFunctionMode):
-    """Compares large tensors, all together, with the free memory before each is made."""
+    """Compares the sum of large tensors with the free memory before each is allocated."""
 
     def __init__(self, doing: str) -> None:
         super().__init__()

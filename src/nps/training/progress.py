@@ -23,7 +23,6 @@ from rich.text import Text
 
 from nps.errors import NO_THREAD
 
-
 WIDE, NARROW = 120, 60
 """Width of the terminal from which the bar is long, and below which there is none."""
 
@@ -98,7 +97,7 @@ class ProgressLine:
 
 
 def rate(speed: float, unit: str) -> str:
-    """Units a second with two digits that count, or of slow ones the seconds for one."""
+    """Units per second to two significant digits; seconds per unit if slower than one a second."""
     if speed >= 1:
         return f"{speed:.2g}/s" if speed < 10 else f"{speed:.0f}/s"
     seconds, one = 1 / speed, unit.removesuffix("s")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nps.errors import one_line
 from nps.version import __version__
 
 
@@ -20,7 +21,7 @@ def describe(device: torch.device, call: str | None = None) -> dict[str, Any]:
     """What a session is recorded with. `call` is how a program called it; None: a command."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": call or " ".join(["nps", *sys.argv[1:]]),
+        "command": one_line(call or " ".join(["nps", *sys.argv[1:]])),
         "commit": _commit(),
         "nps": __version__,
         "python": platform.python_version(),

@@ -44,7 +44,7 @@ class Saved(TypedDict):
 
 
 class Session(TypedDict):
-    """An entry of provenance.json, as far as anything reads it."""
+    """The fields of an entry of provenance.json that are read again."""
 
     from_step: int
     to_step: int

@@ -1,7 +1,7 @@
 """The files of a checkpoint, read and compared with its manifest.
 
-A checkpoint is untrusted data, like every file of a run: names, sizes, types and digests are all
-checked, and whatever does not hold makes it a damaged one.
+A checkpoint is untrusted data, like every file of a run: if a name, size, type or digest does not
+match, it is damaged.
 """
 
 from __future__ import annotations

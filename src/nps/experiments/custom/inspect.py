@@ -1,4 +1,4 @@
-"""What `nps inspect` shows of a world model of one's own episodes."""
+"""What `nps inspect` shows of a world model of the user's own episodes."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ENOUGH = 30
-"""Roll-outs from which a verdict is given."""
+from nps.experiments.world_models.config import ENOUGH
+
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Number of seeds -> half-width of the 95 % interval of their mean, in standard errors (Student's
 t); beyond ten 2.2 is close enough."""
@@ -20,9 +20,9 @@ EQUAL = 1e-9
 
 @dataclass(frozen=True)
 class Share:
-    """One row: the share of right predictions after so many steps, all numbers in per cent.
+    """One row: the share of correct predictions after a number of steps, in per cent.
 
-    Of several seeds all numbers are means, also the ends of their intervals over roll-outs.
+    For several seeds all numbers are means over seeds, even the ends of intervals over roll-outs.
     """
 
     steps: str
@@ -86,7 +86,7 @@ CAPTION = (
 
 
 PARTS = ("predicted", "predicted_low", "predicted_high", "copied", "gain_low", "gain_high")
-"""Test metrics of each number of steps, and `predicted_rollouts`."""
+"""Test metrics for each number of steps, next to `predicted_rollouts`."""
 
 
 def has_shares(test: Mapping[str, Any]) -> bool:

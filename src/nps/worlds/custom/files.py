@@ -61,10 +61,10 @@ def read_hdf5(path: Path) -> tuple[Arrays, list[str]]:
 
 
 def stored_elsewhere(h5py: Any, group: Any, key: str) -> str | None:
-    """Why the numbers of a data set are not in the file itself; None if they are.
+    """Where the values of a data set are, if not in the file itself; None if they are.
 
-    Where its other file is missing, HDF5 returns fill values for a virtual data set without a
-    word. A link is not followed: it may lead to another file by way of a third.
+    HDF5 silently returns fill values for a virtual data set whose source is missing. Links are not
+    followed: they may lead to other files.
     """
     link = group.get(key, getlink=True)
     if isinstance(link, h5py.ExternalLink):
