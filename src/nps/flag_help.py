@@ -54,6 +54,10 @@ class Flag:
         return self.hint is bool
 
     @property
+    def is_path(self) -> bool:
+        return "PATH" in self.metavar
+
+    @property
     def takes_many(self) -> bool:
         return typing.get_origin(self.hint) is tuple
 

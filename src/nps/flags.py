@@ -38,6 +38,7 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
     if "-h" in args or "--help" in args:
         print(help_text(prog, about, list(flags_of(cls))))
         sys.exit(0)
+    _refuse_empty_paths(prog, flag_names(cls), args)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             parsed: T = tyro.cli(cls, args=list(args), prog=prog, console_outputs=False)
@@ -52,6 +53,17 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
             if isinstance(value, (str, Path)):
                 require_short_names(f"{prog}: {flag.name}", value)
     return parsed
+
+
+def _refuse_empty_paths(prog: str, known: dict[str, Flag], args: Sequence[str]) -> None:
+    """Before they are parsed: Path("") is the current folder."""
+    flag: Flag | None = None
+    for word in args:
+        name, equals, value = word.partition("=") if _is_flag(word) else ("", "=", word)
+        if name:
+            flag = known.get(name[:2] + name[2:].replace("_", "-"))
+        if equals and not value.strip() and flag is not None and flag.is_path:
+            raise UserError(f"{prog}: {flag.name}: got an empty path, expected a folder or file")
 
 
 def require_short_names(what: str, path: str | Path) -> None:

@@ -15,12 +15,10 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
-    OutFolder,
     Precision,
     about,
     field,
     find_device,
-    out_folder,
     own_data,
     positional,
     require,
@@ -34,7 +32,7 @@ MORE = "`nps run EXPERIMENT --help` also shows the flags that only one experimen
 
 @dataclass(frozen=True)
 class RunArgs:
-    out: OutFolder = None
+    out: Path | None = None
     """Folder for runs and report (default: runs/EXPERIMENT or runs/EXPERIMENT-quick; below it the
     values of the experiment's own flags)."""
     seeds: int = 1
@@ -92,7 +90,7 @@ def run(args: Sequence[str]) -> None:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, experiment.presets)}")
     given = {flag: getattr(options, flag) for flag in experiment.flags}
     folder = Path("runs", f"{name}-quick" if options.quick else name, *map(str, given.values()))
-    out = out_folder(options.out, default=folder)
+    out = options.out or folder
     given |= own_data(experiment, options.data)
     given |= _adjusted(experiment, options)
     find_device(options.device)

@@ -14,10 +14,8 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
-    OutFolder,
     about,
     find_device,
-    out_folder,
     own_data,
     positional,
     require,
@@ -38,7 +36,7 @@ class SweepArgs:
     """Config fields and their values; every combination is one point of the grid."""
     seeds: int = 1
     """Runs per point, with seeds 0, 1, …"""
-    out: OutFolder = None
+    out: Path | None = None
     """Folder for runs and table (default: runs/sweep-PRESET); with ray, shared by all nodes."""
     workers: int = 0
     """Runs in parallel (default: one per core; with ray, as many as the cluster has room for)."""
@@ -83,7 +81,7 @@ def sweep(args: Sequence[str]) -> None:
     if options.on == "local":
         find_device(options.device)
     grid = parse_grid(experiment.config, [text for texts in options.grid for text in texts])
-    out = out_folder(options.out, default=Path("runs", f"sweep-{name}"))
+    out = options.out or Path("runs", f"sweep-{name}")
     plan = Sweep(experiment, name, options.config, grid, options.seeds, out)
     # Refuse what no run of the sweep could train with before anything is written.
     for point in plan.points():

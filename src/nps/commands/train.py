@@ -93,12 +93,7 @@ def _shared_flags() -> list[Flag]:
 def _train_args(kind: type[Any], preset: Any) -> type[Any]:
     """The flags of `nps train`: how to run, and every field of the config."""
     fields: list[Any] = [
-        # Not a Path: Path("") is the current folder.
-        (
-            "out",
-            Annotated[str, tyro.conf.arg(metavar="PATH")],
-            field("Run folder; with --seeds, the folder that the runs go into."),
-        ),
+        ("out", Path, field("Run folder; with --seeds, the folder that the runs go into.")),
         (
             "seed",
             int,
@@ -142,7 +137,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     from nps.training import distributed
     from nps.training.loop import Settings
 
-    runs = runs_in(Path(options.out), options.seed, options.seeds)
+    runs = runs_in(options.out, options.seed, options.seeds)
     settings = Settings(
         tensorboard=options.tensorboard,
         capture=options.capture,

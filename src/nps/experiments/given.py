@@ -37,6 +37,8 @@ def data_given(
     if path is None:
         yield {}
         return
+    if not str(path).strip():
+        raise UserError("data: got an empty path, expected a folder or file")
     if experiment.data_field is not None:
         yield {experiment.data_field: own_files(path, "data")}
         return

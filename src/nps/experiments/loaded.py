@@ -57,6 +57,8 @@ def load(
             that holds their files.
     """
     require_which(which)
+    if not str(path).strip():  # Path("") is the current folder
+        raise UserError("path: got an empty path, expected a run folder")
     folder = _folder_of(Path(path), seed)
     config_of(run_at(folder))  # a damaged one is named before its checkpoints are compared with it
     skipped: list[str] = []

@@ -69,7 +69,7 @@ def shares_table(rows: Mapping[str, Sequence[Share]], test: Mapping[str, Any]) -
 
 
 def missing(share: Share, several: bool) -> list[str]:
-    """A dash if this model has a single seed and others have several."""
+    """A dash if its seeds give no interval, being one or equal, and others do."""
     return ["–"] if several and share.over_seeds is None else []
 
 

@@ -14,6 +14,8 @@ T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31,
 """Number of seeds -> half-width of the 95 % interval of their mean, in standard errors (Student's
 t); beyond ten 2.2 is close enough."""
 ALL = "all"
+EQUAL = 1e-9
+"""Per cent; seeds that differ by less have the same number but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Share:
     chance: float
     rollouts: int
     over_seeds: tuple[float, float] | None
-    """95 % interval over seeds, if there are several."""
+    """95 % interval over seeds, if there are several and they differ."""
 
     @property
     def enough(self) -> bool:
@@ -126,9 +128,13 @@ def _share(tests: Sequence[Mapping[str, Any]], step: str) -> Share:
 
 
 def _over_seeds(numbers: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of their mean, or None for a single number."""
+    """The 95 % interval of their mean; None for a single number, and for equal ones.
+
+    Equal numbers do not show how far other seeds would be from them: the interval would have no
+    width, however few they are.
+    """
     count = len(numbers)
-    if count == 1:
+    if max(numbers) - min(numbers) < EQUAL:
         return None
     half = T_95.get(count, 2.2) * statistics.stdev(numbers) / math.sqrt(count)
     middle = statistics.fmean(numbers)
