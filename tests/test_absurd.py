@@ -90,6 +90,7 @@ def test_a_grid_without_end_is_refused():
 @pytest.mark.parametrize(
     "args",
     [
+        ["arithmetic", "--rule-dim=10000000"],
         ["arithmetic", "--train-examples=2000000000"],
         ["arithmetic", "--hidden-dim=2000000000"],
         ["arithmetic", "--rules=100000", "--hidden-dim=1000000"],
@@ -106,7 +107,8 @@ def test_what_does_not_fit_is_refused_before_it_is_made(tmp_path, monkeypatch, a
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     _, err = call("train", *args, "--out=x", code=1)
     assert "not enough memory: " in err
-    assert "training needs 8 times as much, 4 GiB are free" in err
+    large = args[-1].split("=")[0]
+    assert f"training needs 8 times as much, 4 GiB are free; choose a smaller {large}\n" in err
     assert err.count("\n") == 1
     taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert taken < 1_000_000  # KiB, of the 4 GiB

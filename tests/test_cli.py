@@ -19,6 +19,7 @@ import torch
 
 import nps
 from nps import cli
+from nps.errors import UserError
 
 SMALL = [
     "--train-examples=640",
@@ -232,6 +233,54 @@ def test_mistakes_are_one_line_and_exit_2(tmp_path, monkeypatch, args, message):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_help_names_every_kind_of_data():
+    from nps.commands.data import WORLDS
+
+    shown, _ = call("--help")
+    section = shown.partition("nps data")[2].partition("\n\n")[0]
+    assert set(WORLDS) <= set(re.findall(r"\w+", section))
+
+
+EMPTY_PATHS = [
+    ("data mnist --to", "--to"),
+    ("data mnist --data", "--data"),
+    ("data atari --game=pong --to", "--to"),
+    ("data record CartPole-v1 --out", "--out"),
+    ("bench --quick --out", "--out"),
+    ("bench --table", "--table"),
+    ("train world-model --out=x --data", "--data"),
+    ("train arithmetic --out", "--out"),
+    ("train mnist-fifth --out=x --start-from", "start_from"),
+    ("eval x --data", "--data"),
+    ("eval x --on", "--on"),
+    ("table x --into a.md", "--into"),
+    ("table --to=x --add a", "--add"),
+    ("eval", "RUN"),
+    ("inspect", "RUN"),
+    ("table", "RESULTS"),
+]
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+@pytest.mark.parametrize(("command", "named"), EMPTY_PATHS)
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch, command, named, empty):
+    monkeypatch.chdir(tmp_path)
+    _, err = call(*command.split(), empty, code=2)
+    assert f"{named}: got an empty path, expected a folder" in err or f"an empty {named}" in err
+    assert err.count("\n") == 1
+    if named.startswith("--") and named not in ("--into", "--add"):
+        _, again = call(*command.split()[:-1], f"{named}={empty}", code=2)
+        assert again == err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_path_in_python_is_refused_too():
+    with pytest.raises(UserError, match="path: got an empty path, expected a run folder"):
+        nps.load("")
+    with pytest.raises(UserError, match="data: got an empty path"):
+        nps.train("world-model", out="x", data="")
+
+
 TINY_BLOCKS = [
     "--train-episodes=2",
     "--train-steps=30",
@@ -246,7 +295,8 @@ TINY_BLOCKS = [
 def test_a_refused_training_leaves_its_folder_free(tmp_path, seeds):
     train = ["train", "blocks-nps", "--out", str(tmp_path / "run"), seeds, *TINY_BLOCKS]
     _, err = call(*train, "--batch-size=61", code=2)
-    assert err == ("nps: error: batch_size: got 61, expected at most the 60 training examples\n")
+    said = "batch_size: got 61, expected at most the 60 training examples; --batch-size 60 fits"
+    assert err == f"nps: error: {said}\n"
     _, err = call(*train, "--batch-size=60", "--hidden-dim=10000000", code=1)
     assert err.startswith("nps: error: nps train blocks-nps: not enough memory: 10000000 x 1")
     assert err.count("\n") == 1

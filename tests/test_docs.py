@@ -4,6 +4,7 @@ stays short. That their tables are those of results/ is checked in test_results_
 import ast
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -45,6 +46,21 @@ def test_python_code_can_be_parsed(page):
 
 def test_the_readme_takes_a_minute():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_quickstart_lists_every_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    table = (ROOT / "docs/start/quickstart.md").read_text().partition("| extra |")[2]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    listed = [extra for row in rows for extra in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == sorted(project["optional-dependencies"])
+
+
+def test_every_page_that_records_cartpole_installs_what_draws_it():
+    for page in PAGES:
+        if any("nps data record CartPole" in block for block in code_blocks(page, "bash")):
+            blocks = "".join(code_blocks(page, "bash"))
+            assert re.search(r"\.\[gym.*gymnasium\[classic-control\]", blocks), page
 
 
 def test_every_image_of_the_docs_is_shown():

@@ -46,6 +46,15 @@ def test_start_is_left_alone_and_bad_input_is_reported():
         nps.rollout(lambda x, a: x, slots, 2, torch.zeros(3, 1))
 
 
+def test_a_rollout_prints_as_one_line_of_sizes():
+    slots = torch.zeros(2, 7, 5, 16)
+    _, trace = layer_of("sequential")(slots, return_trace=True)
+    line = "Rollout(slots=(2, 7, 5, 16), true=(2, 7, 5, 16), trace=(2, 7, 2, 5), device=cpu)"
+    assert repr(nps.Rollout(slots, slots, trace)) == line
+    bare = "Rollout(slots=(2, 7, 5, 16), true=None, trace=None, device=cpu)"
+    assert repr(nps.Rollout(slots, None, None)) == bare
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["sequential", "parallel"])
 @pytest.mark.parametrize("num_rules", [1, 6, 64])

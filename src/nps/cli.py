@@ -29,7 +29,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps table RESULTS        print the results table of a folder of runs
   nps presets              list all presets
   nps bench                time the layers against GNN and attention
-  nps data mnist | atari   find, download or make the files of an experiment
+  nps data WORLD           mnist, atari: get the files; record: make your own
 
   nps COMMAND --help       flags and examples
 
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _write_no_more() -> None:
-    """Drop what is left to print: a full disk would be reported again when Python ends."""
+    """Discard unprinted output: otherwise a full disk is reported again when Python exits."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 
 LONGEST = 4000
-"""Characters of a message; values from a damaged file could make it any length."""
+"""Most characters of a message: values from a damaged file can be of any length."""
 NO_THREAD = "can't start new thread"
-"""How Python words it in a plain `RuntimeError`."""
+"""Python's message, in a plain `RuntimeError`."""
 
 
 class OneLine(Exception):
@@ -29,7 +29,7 @@ class RunFailed(OneLine, RuntimeError):
 
 
 def one_line(text: str) -> str:
-    """The text with newlines and other control characters escaped: names of files may have them."""
+    """The text with newlines and other control characters escaped; file names may contain them."""
     text = text.encode("utf-8", "backslashreplace").decode()
     plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return plain if len(plain) <= LONGEST else f"{plain[: LONGEST // 2]} … {plain[-LONGEST // 2 :]}"
@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 
 def reason(error: BaseException) -> str | None:
-    """Why the system refused something, in one line; None if it is another kind of error."""
+    """The cause of a system error (memory, threads, files) in one line; None for other errors."""
     if isinstance(error, MemoryError):
         return "not enough memory"
     if isinstance(error, RuntimeError) and NO_THREAD in str(error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -23,12 +24,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def own_file(path: str, flags: int) -> int:
-    """An opener for files that we alone write: neither through a link nor into a pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    """An opener for files that only we write: follows no link and does not block on a pipe."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # which the system calls "too many levels of links"
+            raise OSError(errno.ELOOP, "a symbolic link, expected the file itself") from None
+        raise
 
 
 def delete_folder(path: Path) -> None:
-    """Delete a folder, as far as possible. `rmtree` would wait for ever for a pipe of that name."""
+    """Delete a folder as far as possible. On a pipe of that name `rmtree` would block."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
 
@@ -41,7 +47,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_all(file: io.FileIO, data: bytes) -> None:
-    """Write to an unbuffered file, which may take less than all at once."""
+    """Write everything to an unbuffered file, whose `write` may take only a part."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

@@ -1,6 +1,6 @@
-"""The help of a command: its flags with their types, lines of help and defaults, by section.
+"""The help of a command: its flags with types, descriptions and defaults, by section.
 
-A line of help is the string below a dataclass field, as in the code that readers see.
+The description of a flag is the string below its dataclass field.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECTION = "flags_title"
 COMMAND, EXPERIMENT = "Flags", "This experiment"
 """The sections of classes that name none: a command's own, and an experiment's config."""
 COLUMN = 26
-"""Where help begins; a longer flag has a line of its own."""
+"""Column of the descriptions; a longer flag has a line of its own."""
 WIDEST = 100
 METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 
@@ -52,6 +52,10 @@ class Flag:
     @property
     def is_switch(self) -> bool:
         return self.hint is bool
+
+    @property
+    def is_path(self) -> bool:
+        return "PATH" in self.metavar
 
     @property
     def takes_many(self) -> bool:
@@ -142,7 +146,7 @@ def _metavar(hint: Any) -> str:
 
 
 def _section(cls: type, field: str) -> str:
-    """The section of the class that introduces the field, the lowest of those that define it."""
+    """The section of the base class that first defines the field."""
     classes = [each for each in cls.__mro__ if field in inspect.get_annotations(each)]
     other = EXPERIMENT if hasattr(cls, SECTION) else COMMAND
     return str(classes[-1].__dict__.get(SECTION, other))

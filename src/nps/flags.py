@@ -1,8 +1,8 @@
-"""Parse flags into dataclasses with tyro, and say in one line what is wrong with them.
+"""Parse flags into dataclasses with tyro, and report mistakes in one line.
 
-tyro draws its errors as boxes, in colours and as wide as the terminal. So its text is not used:
-where it refuses the arguments, `_mistake` finds out why from the dataclass itself, and
-`nps.flag_help` writes the help.
+tyro draws its errors as coloured boxes as wide as the terminal, so its text is not used: if it
+refuses the arguments, `_mistake` finds the reason from the dataclass, and `nps.flag_help` writes
+the help.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from nps.flag_help import Flag, flags_of, help_text
 T = TypeVar("T")
 
 LONGEST = 60
-"""Characters of a value that an error shows."""
+"""Most characters of a value in an error."""
 LONGEST_NAME = 255
-"""Bytes of a file's name."""
+"""Most bytes of a file's name."""
 OTHER_NAMES = {"--gpu": "--device cuda", "--cuda": "--device cuda"}
 KINDS = {int: "an integer", float: "a number", type(None): "None", str: "a value", Path: "a path"}
 
@@ -38,6 +38,7 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
     if "-h" in args or "--help" in args:
         print(help_text(prog, about, list(flags_of(cls))))
         sys.exit(0)
+    _refuse_empty_paths(prog, flag_names(cls), args)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             parsed: T = tyro.cli(cls, args=list(args), prog=prog, console_outputs=False)
@@ -54,15 +55,26 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
     return parsed
 
 
+def _refuse_empty_paths(prog: str, known: dict[str, Flag], args: Sequence[str]) -> None:
+    """Before they are parsed: Path("") is the current folder."""
+    flag: Flag | None = None
+    for word in args:
+        name, equals, value = word.partition("=") if _is_flag(word) else ("", "=", word)
+        if name:
+            flag = known.get(name[:2] + name[2:].replace("_", "-"))
+        if equals and not value.strip() and flag is not None and flag.is_path:
+            raise UserError(f"{prog}: {flag.name}: got an empty path, expected a folder or file")
+
+
 def require_short_names(what: str, path: str | Path) -> None:
-    """Refuse a path that no file system can hold; looking for it would raise."""
+    """Refuse a path with a name that is too long for any file system."""
     longest = max(len(os.fsencode(name)) for name in str(path).split("/"))
     if longest > LONGEST_NAME:
         raise UserError(f"{what}: got a name of {longest} bytes, expected at most {LONGEST_NAME}")
 
 
 def flag_names(cls: type) -> dict[str, Flag]:
-    """Every name that can be typed, with its flag: --rules, --fresh, --no-fresh."""
+    """Flags by every name that can be typed: --rules, --fresh, --no-fresh."""
     flags = {flag.name: flag for flag in flags_of(cls)}
     switches = {f"--no-{name[2:]}": flag for name, flag in flags.items() if flag.is_switch}
     return flags | switches
@@ -84,7 +96,7 @@ def nearest_flag(name: str, names: Sequence[str]) -> str:
 
 
 def _mistake(known: dict[str, Flag], args: Sequence[str]) -> str | None:
-    """The first thing that is wrong with the flags themselves, or None."""
+    """The first mistake in the flags themselves, or None."""
     waiting, given = list(args), set[str]()
     while waiting:
         word = waiting.pop(0)
@@ -114,7 +126,7 @@ def _mistake(known: dict[str, Flag], args: Sequence[str]) -> str | None:
 
 
 def _invalid_value(stop: BaseException) -> str | None:
-    """What a config's own check said, which made tyro exit."""
+    """The message of a config's own check that made tyro exit."""
     cause = stop.__context__
     while cause is not None:
         if isinstance(cause, ValueError):

@@ -1,8 +1,8 @@
-"""Read files that may be damaged, hostile, or no files at all: checked, or an error of one line.
+"""Read files that may be damaged or hostile: checked content, or a one-line error.
 
-A run folder may come from anywhere, and disks fail. So a file is opened only if it is a regular one
-(a pipe would never answer, a device never end), its size is compared with a limit before memory is
-taken, and its content is compared with the type that its owner declares (`nps.schema`).
+A run folder may come from anywhere, and disks fail. So only regular files are opened (a pipe would
+block, a device never end), the size is checked before memory is allocated, and the content is
+checked against the type that its owner declares (`nps.schema`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from nps import schema
 from nps.errors import UserError
 
 MAX_BYTES = 16 * 2**20
-"""Of a JSON document, or of a line of a log. Ours have kilobytes; parsed, it may take 30 times as
+"""Largest JSON document, or line of a log. Ours have kilobytes; parsing takes up to 30 times as
 much memory."""
 MAX_LOG_BYTES = 2**30
 LARGEST = 2**63 - 1
-"""Integers beyond it fit neither torch nor any count of ours."""
+"""Largest integer, that of int64."""
 
 
 class Damaged(UserError):
@@ -45,7 +45,7 @@ def open_regular(path: Path, most: int, *, links: bool = True) -> BinaryIO:
     Args:
         path: the file.
         most: its largest size.
-        links: whether a symbolic link to a file will do.
+        links: whether symbolic links are allowed.
     """
     try:
         _require_regular(path, path.stat() if links else path.lstat(), most)
@@ -69,7 +69,7 @@ def open_regular(path: Path, most: int, *, links: bool = True) -> BinaryIO:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """An opener for which a pipe is no reason to wait."""
+    """An opener that does not block on a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -83,7 +83,7 @@ def _require_regular(path: Path, info: os.stat_result, most: int) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a file or folder; an error if that cannot be known."""
+    """Whether there is a file or folder; an error if that cannot be determined."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

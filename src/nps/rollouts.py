@@ -29,6 +29,12 @@ class Rollout(NamedTuple):
     trace: Trace | None
     """What fired at each step, (E, T, K, M); None of models without rules."""
 
+    def __repr__(self) -> str:
+        true = None if self.true is None else tuple(self.true.shape)
+        trace = None if self.trace is None else tuple(self.trace.rule.shape)
+        sizes = f"slots={tuple(self.slots.shape)}, true={true}, trace={trace}"
+        return f"Rollout({sizes}, device={self.slots.device})"
+
 
 @torch.no_grad()
 def rollout(

@@ -1,7 +1,7 @@
-"""What a file must hold, as a type: `list[Session]`, `float | None`, a TypedDict.
+"""Check values read from JSON against a type: `list[Session]`, `float | None`, a TypedDict.
 
-Whoever owns a file declares its content as a TypedDict beside the code that writes it, and readers
-check what they read against it (`nps.reading`). Unknown keys are ignored: a newer version may have
+The owner of a file declares its content as a TypedDict next to the code that writes it, and
+`nps.reading` checks the file against it. Unknown keys are ignored: a newer version may have
 written them.
 """
 
@@ -22,7 +22,7 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def problem(value: object, hint: Any, name: str = "") -> str | None:
-    """What is wrong with a value, naming the place, or None: `seed is 'x', expected int`."""
+    """What is wrong with a value and where, such as `seed is 'x', expected int`; or None."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return None

@@ -1,7 +1,7 @@
-"""Work in the background, where the system still starts threads; otherwise at once.
+"""Run work in background threads, or in the calling thread if the system allows no more.
 
-Batch systems limit the threads of a user. Reading ahead and saving in parallel only save time, so a
-training that gets no thread does the same work in line.
+Batch systems limit the threads of a user. Reading ahead and saving in parallel only save time, so
+training goes on without them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ P = ParamSpec("P")
 
 
 class Background:
-    """One worker thread, which is started when there is something to do."""
+    """One worker thread, started on first use."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(1)
 
     def submit(self, function: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> Future[T]:
-        """Start the work; in line if there is no thread, and errors come with the result."""
+        """Start the work, or do it now if there is no thread; errors are raised by `result()`."""
         if self._pool is not None:
             try:
                 return self._pool.submit(function, *args, **keywords)

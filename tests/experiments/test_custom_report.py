@@ -13,7 +13,8 @@ from torch import nn
 from nps.experiments.custom import with_test_set
 from nps.experiments.custom.config import Config
 from nps.experiments.custom.data import TEST_STEPS, held_out, split
-from nps.experiments.custom.shares import has_shares, shares
+from nps.experiments.custom.inspect import shares_table
+from nps.experiments.custom.shares import OVER_SEEDS, has_shares, shares
 from nps.experiments.custom.steps import observations, predict_steps, summary
 from nps.experiments.custom.verdict import compare, verdict
 from nps.worlds.custom import load_episodes
@@ -291,6 +292,20 @@ def test_seeds_that_disagree_conclude_less():
         0
     ].over_seeds
     assert same == pytest.approx((60 - 4.30 * 10 / 3**0.5, 60 + 4.30 * 10 / 3**0.5))
+
+
+def test_equal_seeds_have_no_interval():
+    """Not one without width: two equal seeds do not show that a third is equal too."""
+    one, other = metrics_of((0.3, 0.5)), metrics_of((0.3, 0.7))
+    first, second, _ = shares([one, other])
+    assert first.over_seeds is None
+    assert second.over_seeds is not None
+    table = shares_table({"NPS": [first, second]}, one)
+    assert table.columns[-1] == "95 % over seeds"
+    assert [row[-1] for row in table.rows] == ["–", "0 to 100"]
+    rounded = shares([metrics_of((0.1 + 0.2, 0.5)), metrics_of((0.3, 0.5))])[0]
+    assert rounded.over_seeds is None
+    assert OVER_SEEDS not in shares_table({"NPS": [first]}, one).columns
 
 
 def test_a_difference_between_models():

@@ -1,15 +1,18 @@
 """What `nps eval` leads with: numbers beside their floors, and a verdict that they support."""
 
+import io
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from nps.commands.show import all_numbers, eval_report
 from nps.experiments import EXPERIMENTS
-from nps.experiments.headline import one_rule, segregation_sentence
+from nps.experiments.headline import Row, numbers_table, one_rule, segregation_sentence
 from nps.experiments.results import read_results
 from nps.experiments.world_models.headline import ranking_headline
+from nps.inspect.terminal import show_table
 from nps.metrics.ranking import report as rank
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -102,6 +105,18 @@ def test_all_numbers_on_request():
     assert headline.verdict in every
     assert all_numbers(metrics)[0].split() == ["steps", "1", "5", "10"]
     assert "h1_strict" in eval_report("run", metrics, None, every=False).to_html()
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_a_narrow_terminal_shows_every_column(width):
+    """In a table below the first one where they do not fit beside each other."""
+    rows = [Row("Rule segregation", "0.997", "0.260", "one rule for everything")]
+    console = Console(width=width, file=io.StringIO())
+    show_table(numbers_table(rows, "2,000 examples"), console)
+    shown = console.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= width
+    words = set(shown.replace("│", " ").split())
+    assert {"0.997", "0.260", "Model", "Floor", "everything", "segregation"} <= words
 
 
 def test_names_of_metrics_are_those_of_the_ranking():

@@ -1,6 +1,8 @@
 """test.json is about the run's own best model; every other test has a file of its own."""
 
 import json
+import os
+import shlex
 import shutil
 
 import pytest
@@ -11,6 +13,7 @@ from nps.training.checkpoint import Checkpoint
 from nps.training.run import Run
 from tests.experiments.runs import write_run
 from tests.test_cli import SMALL, call
+from tests.training.test_command import go_part
 
 OLD, NEW = "step-00000010", "step-00000020"
 
@@ -60,6 +63,16 @@ def test_another_model_does_not_overwrite_it(run, checkpoint, flags, name):
     assert call("table", str(run.parent.parent))[0] == table
 
 
+@pytest.mark.parametrize("flags", [[], ["--which=last"], ["--device", "cpu", "--which", "last"]])
+def test_the_printed_command_shows_all_numbers_of_the_same_test(run, flags):
+    few, _ = call("eval", str(run), *flags)
+    (line,) = [line for line in few.splitlines() if "All numbers: " in line]
+    words = shlex.split(line.split(": ", 1)[1])
+    assert words == ["nps", "eval", str(run), *flags, "--all"]
+    every, _ = call(*words[1:])
+    assert every.splitlines()[0] == few.splitlines()[0]  # of the same model
+
+
 def test_the_newest_checkpoint_by_its_name_is_the_same_model(run):
     before = (run / "test.json").read_bytes()
     (run / "test.json").unlink()
@@ -82,10 +95,45 @@ def test_names(tmp_path):
     assert name(10, "last", "x") == f"test-{OLD}-last-on-x.json"
 
 
+def test_two_files_of_one_name_have_a_file_each(tmp_path, monkeypatch):
+    run, tested = Run(tmp_path), Checkpoint(20, {}, {})
+    monkeypatch.chdir(tmp_path)
+
+    def write(on):
+        path = metrics_path(run, tested, "best", on)
+        path.write_text(json.dumps({"on": on, "on_path": os.path.abspath(on)}))
+        return path.name
+
+    (run.checkpoints / "step-00000020").mkdir(parents=True)
+    for _ in range(2):
+        assert write("a/x.npz") == "test-on-x.json"
+        assert write("b/x.npz") == "test-on-x-2.json"
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    assert write("x.npz") == "test-on-x.json"
+    (tmp_path / "test-on-x.json").write_text("not ours")
+    assert write("x.npz") == "test-on-x-3.json"
+    (tmp_path / "test-on-y.json").write_text('{"on": "c/y.npz"}')  # from before on_path
+    assert write("d/y.npz") == "test-on-y-2.json"
+    assert write("c/y.npz") == "test-on-y.json"
+
+
+def test_a_run_before_its_first_validation_has_no_best_model(tmp_path, monkeypatch, recwarn):
+    go_part(tmp_path, monkeypatch, 7)
+    out, err = call("eval", str(tmp_path))
+    assert f"{tmp_path}: not validated yet, so there is no best model; using the last" in err
+    assert ": last model, step 7" in out
+    assert not (tmp_path / "test.json").exists()
+    assert json.loads((tmp_path / "test-last.json").read_text())["which"] == "last"
+    run = nps.load(tmp_path)
+    assert (run.which, run.step) == ("last", 7)
+    assert "last model of step 7" in repr(run)
+
+
 def test_fresh_deletes_all_of_them(run):
     call("eval", str(run), "--which=last")
     call("eval", str(run / "checkpoints" / OLD))
-    Run(run).clear()
+    call("train", "arithmetic", *SMALL, "--epochs=1", "--out", str(run), "--fresh")
     assert not list(run.glob("test*.json"))
 
 

@@ -307,7 +307,7 @@ def test_progress_can_be_left_out(tmp_path, capsys):
         ("arithmetic", {"precision": "fp8"}, "precision: got 'fp8', expected one of float32, "),
         ("arithmetic", {"data": "nowhere"}, "data: no such folder or file: "),
         ("world-model", {}, "episodes: got none, expected data= with their file or folder"),
-        ("mnist-fifth", {}, "mnist-fifth: expected start_from, a folder of mnist-balanced runs"),
+        ("mnist-fifth", {}, "mnist-fifth: expected start_from=, a folder of mnist-balanced runs"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_written(tmp_path, preset, how, message):

@@ -148,6 +148,30 @@ def test_tasks_disable_side_by_side():
     assert asyncio.run(both()) == [[False, True], [True, False]]
 
 
+def test_a_generator_that_opens_it_for_each_item_leaves_its_caller_alone():
+    """Across a yield it would hold for the caller too: Python's contexts do not end there."""
+    rules = MLPRules(2, 3)
+
+    def across():
+        with rules.disabled(0):
+            yield marks(rules)
+
+    def each():
+        for i in range(2):
+            with rules.disabled(i):
+                found = marks(rules)
+            yield found
+
+    for found, expected in zip(each(), [[False, True], [True, False]], strict=True):
+        assert found == expected
+        assert rules.allowed() is None
+    items = across()
+    next(items)
+    assert marks(rules) == [False, True]
+    items.close()
+    assert rules.allowed() is None
+
+
 # -- copies ----------------------------------------------------------------------------------------
 
 

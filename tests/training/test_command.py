@@ -1,13 +1,17 @@
 """`nps train` and the run folder: what is the same run, what is refused, what is never lost."""
 
+import contextlib
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +20,7 @@ import torch
 import nps
 from nps.errors import UserError
 from nps.experiments.arithmetic import ArithmeticTask
-from nps.training import checkpoint
+from nps.training import checkpoint, clearing
 from nps.training.config import Settings
 from nps.training.run import Run
 from tests.ordinary_user import as_ordinary_user
@@ -158,24 +162,229 @@ def test_fresh_refuses_a_symbolic_link_before_anything_changes(tmp_path):
     assert (config_of(run), (run / "metrics.jsonl").read_bytes()) == before
 
 
-@pytest.mark.parametrize("stuck", ["checkpoints", "config.json", "provenance.json"])
+def fail_for(path, function):
+    """os.rename or os.replace, which fails from or to one path."""
+
+    def fail(source, target):
+        if source == path and ".cleared" in str(target):
+            raise PermissionError(1, "Operation not permitted")
+        if target == path and function.__name__ == "replace":
+            raise PermissionError(1, "Operation not permitted")
+        function(source, target)
+
+    return fail
+
+
+@pytest.mark.parametrize("stuck", ["checkpoints/step-00000020", "config.json", "provenance.json"])
 def test_fresh_clears_wholly_or_not_at_all(tmp_path, monkeypatch, stuck):
     run = tmp_path / "run"
     call(*TRAIN, "--out", str(run))
+    assert (run / stuck).exists()
     before = files(run), config_of(run)
-    rename = os.rename
-
-    def fail(source, target):
-        if source == run / stuck and ".cleared" in str(target):
-            raise PermissionError(1, "Operation not permitted")
-        rename(source, target)
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", fail)
-        _, err = call(*TRAIN, "--out", str(run), "--rules=5", "--fresh", code=2)
-    assert "cannot clear" in err
+        for function in (os.rename, os.replace):
+            patch.setattr(os, function.__name__, fail_for(run / stuck, function))
+        code = 1 if stuck == "config.json" else 2
+        _, err = call(*TRAIN, "--out", str(run), "--rules=5", "--fresh", code=code)
+    assert "Operation not permitted" in err
     assert (files(run), config_of(run)) == before
     assert not list(run.glob(".cleared*"))
+
+
+@pytest.mark.parametrize("moves", [0, 3, 5, 6])
+def test_a_process_killed_in_fresh_has_changed_nothing_or_all(tmp_path, moves):
+    """The next one puts the files back, or deletes the rest of them."""
+    run = tmp_path / "run"
+    call(*TRAIN, "--out", str(run), "--save-every=0")
+    before, old = sorted(run.rglob("*")), files(run)
+    script = f"""
+        import os
+        from nps.cli import main
+        left = [{moves}]
+        def dying(function):
+            def call(*given):
+                if "{run}" in str(given[0]):
+                    left[0] -= 1
+                if left[0] < 0:
+                    os._exit(9)
+                return function(*given)
+            return call
+        os.rename, os.replace = dying(os.rename), dying(os.replace)
+        main({[*TRAIN, "--out", str(run), "--rules=5", "--fresh"]!r})
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    assert subprocess.run(command, capture_output=True).returncode == 9
+    if config_of(run)["config"]["rules"] != 5:
+        call(*TRAIN, "--out", str(run), "--rules=6", code=2)  # refused before it may write
+        call(*TRAIN, "--out", str(run))
+        assert (sorted(run.rglob("*")), files(run)) == (before, old)
+    else:
+        call(*TRAIN, "--out", str(run), "--rules=5")
+    assert not list(run.glob(".cleared*"))
+
+
+THEIRS = ("checkpoints/thesis.pt", "figures/thesis.pdf", "test-set.json", "notes.txt", "test.jsonl")
+OURS = (
+    *("figures/curves.png", "figures/usage-epoch-0002.png", "test-on-x.json", "test-last.json"),
+    *("checkpoints/damaged-step-00000007", "tensorboard/events.out.tfevents.1.x.1.0"),
+)
+
+
+def test_fresh_deletes_nothing_of_the_user_inside_a_run(tmp_path):
+    call(*TRAIN, "--out", str(tmp_path))
+    for name in (*THEIRS, *OURS):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("some work")
+    call(*TRAIN, "--out", str(tmp_path), "--rules=5", "--epochs=1", "--fresh")
+    assert all((tmp_path / name).read_text() == "some work" for name in THEIRS)
+    assert not [name for name in OURS if (tmp_path / name).exists()]
+    assert checkpoint.steps(tmp_path / "checkpoints") == [10]
+    assert not (tmp_path / "tensorboard").exists()
+
+
+def test_the_figures_of_inspect_are_known():
+    """Those of experiments' inspect(), found in the source; reports of many runs go elsewhere."""
+    root = Path(nps.__file__).parent / "experiments"
+    names = set()
+    for path in root.rglob("*.py"):
+        if path.name in ("inspect.py", "pictures.py"):
+            names |= set(re.findall(r"Figure\(\"([^\"]+)", path.read_text()))
+    assert names == set(clearing.INSPECTED)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("metrics.jsonl", "report.html", "provenance.json", "checkpoints/thesis.pt"),
+        *("figures/fig1.pdf", "test-on-x.json", "not-finite.json"),
+    ],
+)
+@pytest.mark.parametrize("fresh", [[], ["--fresh"]])
+def test_a_folder_with_files_of_others_is_not_trained_into(tmp_path, name, fresh):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine\n")
+    before = sorted(tmp_path.rglob("*"))
+    _, err = call(*TRAIN, "--out", str(tmp_path), *fresh, code=2)
+    assert f"is not a run of nps, its {name.split('/')[0]} stay" in err
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / name).read_text() == "mine\n"
+
+
+def test_a_lock_of_another_program_is_not_overwritten(tmp_path):
+    (tmp_path / ".lock").write_text("held by make")
+    _, err = call(*TRAIN, "--out", str(tmp_path), code=2)
+    assert ".lock: not a lock of nps" in err
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert (tmp_path / ".lock").read_text() == "held by make"
+
+
+def test_empty_folders_are_not_in_the_way(tmp_path):
+    (tmp_path / "large-disk").mkdir()
+    (tmp_path / "run/figures").mkdir(parents=True)
+    (tmp_path / "run/checkpoints").symlink_to(tmp_path / "large-disk")
+    call(*TRAIN, "--out", str(tmp_path / "run"))
+    assert checkpoint.steps(tmp_path / "large-disk")
+
+
+# -- a training that is refused leaves nothing ----------------------------------------------------
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("fresh", [[], ["--fresh"]])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([f"--seed={10**30}"], f"seed: got {10**30}, expected a number of at most"),
+        ([f"--seed={-(2**63)}"], "expected a number of at most"),
+        ([f"--validate-every={10**30}"], "validate_every: got"),
+    ],
+)
+def test_numbers_that_cannot_be_stored(tmp_path, there, fresh, flags, message):
+    out = tmp_path / "new/run"
+    if there:
+        out.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    _, err = call(*TRAIN, "--out", str(out), *flags, *fresh, code=2)
+    assert message in err
+    assert sorted(tmp_path.rglob("*")) == before
+    call(*TRAIN, "--out", str(out), *fresh)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("error", [UserError("refused"), MemoryError(), KeyboardInterrupt()])
+def test_a_training_that_fails_before_its_first_step_leaves_nothing(
+    tmp_path, monkeypatch, error, seeds
+):
+    def fail(*given):
+        raise error
+
+    monkeypatch.setattr("nps.training.step.Step.__call__", fail)
+    with contextlib.suppress(KeyboardInterrupt, AssertionError):
+        call(*TRAIN, "--out", str(tmp_path / "new/run"), f"--seeds={seeds}", "--tensorboard")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_training_leaves_a_run_as_it_was(tmp_path, monkeypatch):
+    go_part(tmp_path, monkeypatch, 12)
+    before = files(tmp_path)
+    monkeypatch.setattr("nps.training.step.Step.__call__", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        call(*TRAIN, "--out", str(tmp_path))
+    assert files(tmp_path) == before
+    assert config_of(tmp_path)
+
+
+def test_names_with_newlines_are_one_line(tmp_path):
+    run = tmp_path / "a\nb"
+    for command in ([*TRAIN, "--out", str(run)], ["eval", str(run)], ["inspect", str(run)]):
+        out, _ = call(*command)
+        assert "a\nb" not in out
+    assert "a\\nb: trained" in call(*TRAIN, "--out", str(run))[0]
+    assert r"a\nb" in call("eval", str(run))[0].replace("\n", "")
+
+
+# -- links ----------------------------------------------------------------------------------------
+
+
+def test_a_dangling_link_is_refused_before_the_training(tmp_path, monkeypatch):
+    for new in (True, False):
+        run = tmp_path / f"run-{new}"
+        run.mkdir()
+        if not new:
+            go_part(run, monkeypatch, 12)
+            shutil.rmtree(run / "checkpoints")
+        (run / "checkpoints").symlink_to(tmp_path / "not-mounted")
+        _, err = call(*TRAIN, "--out", str(run), code=2)
+        assert "checkpoints" in err
+        assert new or "checkpoints: a symbolic link to a folder that is not there" in err
+
+
+def test_a_log_that_is_a_link_is_refused_in_these_words(tmp_path, monkeypatch):
+    go_part(tmp_path, monkeypatch, 12)
+    (tmp_path / "metrics.jsonl").rename(tmp_path / "elsewhere")
+    (tmp_path / "metrics.jsonl").symlink_to("elsewhere")
+    sessions = Run(tmp_path).provenance()
+    _, err = call(*TRAIN, "--out", str(tmp_path), code=2)
+    assert "metrics.jsonl: a symbolic link, expected the file itself" in err
+    assert Run(tmp_path).provenance() == sessions
+
+
+@pytest.mark.parametrize("step", [6, 8])
+def test_a_checkpoint_that_is_a_link_is_refused(tmp_path, monkeypatch, step):
+    """It would never be pruned. --fresh removes the link, and not what it points to."""
+    for stop in (6, 8):
+        go_part(tmp_path / "run", monkeypatch, stop)
+    path = tmp_path / f"run/checkpoints/step-{step:08d}"
+    path.rename(tmp_path / path.name)
+    path.symlink_to(tmp_path / path.name)
+    before = files(tmp_path / "run")
+    _, err = call(*TRAIN, "--out", str(tmp_path / "run"), code=2)
+    assert f"{path}: a symbolic link, expected the folder itself; --fresh starts over" in err
+    assert files(tmp_path / "run") == before
+    call("eval", str(tmp_path / "run"), code=2 if step == 8 else 0)
+    call(*TRAIN, "--out", str(tmp_path / "run"), "--fresh")
+    assert (tmp_path / path.name / "manifest.json").exists()
 
 
 def test_a_stack_is_cleared_wholly_or_not_at_all(tmp_path):

@@ -208,6 +208,35 @@ def test_weights_that_are_not_finite_are_refused(trained):
         nps.load(trained).model  # noqa: B018
 
 
+@pytest.mark.parametrize("command", ["eval", "inspect"])
+def test_a_damaged_setting_is_named_with_its_file(trained, command):
+    path = trained / "config.json"
+    path.write_text(path.read_text().replace('"rules": 4', '"rules": "x"'))
+    _, err = call(command, str(trained), code=2)
+    assert f"{path}: damaged, config: rules is 'x'" in err
+    with pytest.raises(UserError, match=f"{path}: damaged"):
+        nps.load(trained)
+
+
+def test_a_complete_run_with_a_model_that_does_not_fit_is_not_complete(trained):
+    """A checkpoint from before checkpoints named their run, of another number of rules."""
+    path = newest_of(trained)
+    for name in ("model", "best"):
+        file = path / f"{name}.safetensors"
+        tensors = safetensors.torch.load(file.read_bytes())
+        rows = tensors["layer.rules.embedding"]
+        tensors["layer.rules.embedding"] = torch.cat([rows, rows[:1]])
+        file.write_bytes(safetensors.torch.save(tensors))
+        sign(file)
+    state = json.loads((path / "state.json").read_text())
+    del state["run"]
+    (path / "state.json").write_text(json.dumps(state))
+    sign(path / "state.json")
+    _, err = call(*TRAIN, "--out", str(trained), code=2)
+    assert "does not fit this run: model.safetensors: size mismatch" in err
+    assert ": complete" not in err
+
+
 # -- a full disk -------------------------------------------------------------------------------
 
 

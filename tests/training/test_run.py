@@ -79,6 +79,20 @@ def test_broken_config(tmp_path, content, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("seeds", "words", "first"),
+    [((3, 1), "1, 3", 1), ((0, 1, 2, 3), "0 to 3", 0), ((7,), "7", 7)],
+)
+def test_a_folder_of_seeds_names_them(tmp_path, seeds, words, first):
+    for seed in seeds:
+        run = Run(tmp_path / f"seed-{seed}")
+        with run.writing():
+            run.claim({**IDENTITY, "seed": seed})
+    one = tmp_path / f"seed-{first}"
+    with pytest.raises(UserError, match=f"holds runs of seeds {words}; choose one, such as {one}$"):
+        find_checkpoint(tmp_path)
+
+
 def test_missing_run_and_empty_run(tmp_path):
     with pytest.raises(UserError, match="no such run folder"):
         find_checkpoint(tmp_path / "nothing")

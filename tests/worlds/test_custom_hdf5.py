@@ -67,6 +67,28 @@ def test_what_is_not_in_the_file_is_refused(tmp_path, kind, key, missing):
     assert error_of(path) == f"{path}: {key}: {said}, expected an array in the file itself"
 
 
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("key", ["obs", "action"])
+def test_a_recording_that_was_broken_off_is_refused(tmp_path, key, compression):
+    path, arrays = tmp_path / "my.h5", episodes_of()
+    whole = arrays[key]
+    chunks = (2, *whole.shape[1:])
+    with h5py.File(path, "w") as file:
+        for name in arrays.keys() - {key}:
+            file[name] = arrays[name]
+        data = file.create_dataset(
+            key, whole.shape, whole.dtype, chunks=chunks, compression=compression
+        )
+        data[:4] = whole[:4]
+    every = -(-COUNT // 2)  # the last chunk may be cut
+    said = f"only 2 of {every} chunks written, expected an array in the file itself"
+    assert error_of(path) == f"{path}: {key}: {said}"
+    with h5py.File(path, "a") as file:
+        file[key][4:] = whole[4:]
+    write(tmp_path / "whole.npz", arrays)
+    assert load_episodes(path).fingerprint() == load_episodes(tmp_path / "whole.npz").fingerprint()
+
+
 def test_no_training_starts_on_fill_values(tmp_path):
     path, other, _ = file_with(virtual, "obs", tmp_path)
     other.unlink()

@@ -1,5 +1,6 @@
 """Record episodes of environments: in Python on a small world, and by `nps data record`."""
 
+import shlex
 import sys
 
 import numpy as np
@@ -115,12 +116,32 @@ def run(*flags, code=0):
     return call("data", "record", *map(str, flags), code=code)
 
 
+def test_the_printed_command_trains(tmp_path, monkeypatch):
+    """Also of a recording that is smaller than a batch."""
+    monkeypatch.chdir(tmp_path)
+    out = "my walk.npz"
+    shown, _ = run("nps-test/Drawn-v0", f"--out={out}", "--episodes=12", "--steps=4", "--size=20")
+    prefix, command = shown.splitlines()[-1].split(": ", 1)
+    assert prefix == "Train on it"
+    words = shlex.split(command)
+    assert words[-2:] == ["--batch-size", "40"]  # 10 of 12 episodes train
+    call(*words[1:], "--epochs=1", "--extractor=small")
+    assert (tmp_path / "runs" / "my walk" / "config.json").is_file()
+
+
+def test_a_large_recording_needs_no_other_batch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown, _ = run("nps-test/Drawn-v0", "--out=my.npz", "--episodes=3", "--steps=128", "--size=8")
+    command = "nps train world-model --data my.npz --out runs/my"
+    assert shown.splitlines()[-1] == f"Train on it: {command}"
+
+
 def test_record_by_name_from_drawn_images(tmp_path):
     out = tmp_path / "drawn.npz"
     flags = [f"--out={out}", "--episodes=2", "--steps=4", "--size=8x12"]
     assert run("nps-test/Drawn-v0", *flags)[0] == (
         f"{out}: 2 episodes of 4 to 4 steps, 8 transitions, images 8 x 12 x 3\n"
-        f"Train on it: nps train world-model --data {out}\n"
+        "No model can be trained on it: got 2 episodes, expected at least 3\n"
     )
     found = load_episodes(out)
     assert found.action.shape == (10, 2)

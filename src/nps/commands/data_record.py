@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -14,6 +15,9 @@ from nps.commands.shared import about, positional, require
 from nps.errors import UserError
 from nps.flag_help import flags_of
 from nps.flags import parse
+
+if TYPE_CHECKING:
+    from nps.worlds.custom import RecordedEpisodes
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,14 @@ class RecordArgs:
     episodes: int = 200
     """Number of episodes."""
     steps: int = 100
-    """Actions after which an episode is cut."""
+    """Most actions of an episode; longer ones are cut."""
     size: str | None = None
     """Resize images: 50 for 50 x 50 pixels, or HEIGHTxWIDTH, e.g. 64x96 (default: as they are)."""
     seed: int = 0
     """Seed of the environment and of random actions."""
     policy: str | None = None
     """What chooses the actions, as module:function, called with the observation and the action
-    space (default: random actions). Modules of the current folder are found."""
+    space (default: random actions). The module may be in the current folder."""
     wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A Gymnasium wrapper around the environment, as module:Class; may be given several times, the
     innermost first."""
@@ -39,8 +43,8 @@ class RecordArgs:
 def record(args: Sequence[str]) -> None:
     """Record episodes of a Gymnasium environment in one file.
 
-    ENV is a name that gymnasium.make knows, or package:name for one that another package brings.
-    Images are the observations if these are images, else what the environment draws.
+    ENV is a name that gymnasium.make knows, or package:name for one from another package. Its
+    observations are recorded if they are images, otherwise the rendered frames.
 
     Examples:
       nps data record CartPole-v1 --size 50 --out pole.npz
@@ -85,7 +89,26 @@ def record(args: Sequence[str]) -> None:
         f"{out}: {len(lengths)} episodes of {lengths.min()} to {lengths.max()} steps, "
         f"{lengths.sum()} transitions, images {' x '.join(map(str, found.obs.shape[1:]))}"
     )
-    print(f"Train on it: nps train world-model --data {shlex.quote(str(out))}")
+    print(_next(out, found))
+
+
+def _next(out: Path, found: RecordedEpisodes) -> str:
+    """The command that trains on the file, or why there is none."""
+    import torch
+
+    from nps.experiments.custom.config import Config
+    from nps.experiments.custom.data import split
+
+    config = Config()
+    try:
+        train = split(found, config, torch.device("cpu"))["train"]
+    except ValueError as error:
+        return f"No model can be trained on it: {error}"
+    command = ["nps", "train", "world-model", "--data", str(out), "--out", f"runs/{out.stem}"]
+    examples = int((train.lengths - 1).sum())
+    if examples < config.batch_size:
+        command += ["--batch-size", str(examples)]
+    return f"Train on it: {shlex.join(command)}"
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -19,6 +19,7 @@ from nps.commands.shared import (
     positional,
     require_exists,
 )
+from nps.errors import one_line
 from nps.flag_help import flags_of
 from nps.flags import parse
 
@@ -63,4 +64,5 @@ def evaluate(args: Sequence[str]) -> None:
     metrics = experiments.evaluate(Path(name), options.device, options.which, given, options.on)
     config = run_at(name).read()["config"]
     headline = experiment.headline(metrics, config)
-    eval_report(name, metrics, headline, every=options.all).show(Console())
+    report = eval_report(one_line(name), metrics, headline, every=options.all, flags=rest)
+    report.show(Console())

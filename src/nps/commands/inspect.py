@@ -21,6 +21,7 @@ from nps.commands.shared import (
     positional,
     require,
 )
+from nps.errors import one_line
 from nps.flag_help import flags_of
 from nps.flags import parse
 
@@ -76,7 +77,7 @@ def inspect(args: Sequence[str]) -> None:
     parts += experiment.curves(str(saved["preset"]), run.metrics())
     pictures = [part for part in parts if isinstance(part, Figure)]
     require(out is None or bool(pictures), "--out: there is no picture to write")
-    title = f"{name}: {saved['preset']}, seed {saved['seed']}"
+    title = f"{one_line(name)}: {saved['preset']}, seed {saved['seed']}"
     Report(title, [part for part in parts if part not in pictures]).show(Console())
     page = out is None and bool(pictures)
     if page:
@@ -86,9 +87,9 @@ def inspect(args: Sequence[str]) -> None:
         if out is not None and len(pictures) > 1:
             path = out.with_stem(f"{out.stem}-{picture.name}")
         _write(path, picture.png)
-        print(f"{path}: {picture.caption}")
+        print(one_line(f"{path}: {picture.caption}"))
     if page:
-        print(f"All of this on one page: {run.folder / 'report.html'}")
+        print(one_line(f"All of this on one page: {run.folder / 'report.html'}"))
 
 
 def _inspect_args(more: type) -> type[Any]:

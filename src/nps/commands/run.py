@@ -15,18 +15,15 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
-    OutFolder,
     Precision,
     about,
     field,
     find_device,
-    out_folder,
     own_data,
     positional,
     require,
-    require_seeds,
 )
-from nps.errors import UserError, nearest, say
+from nps.errors import UserError, nearest, one_line, say
 from nps.flag_help import flags_of
 from nps.flags import parse
 
@@ -35,7 +32,7 @@ MORE = "`nps run EXPERIMENT --help` also shows the flags that only one experimen
 
 @dataclass(frozen=True)
 class RunArgs:
-    out: OutFolder = None
+    out: Path | None = None
     """Folder for runs and report (default: runs/EXPERIMENT or runs/EXPERIMENT-quick; below it the
     values of the experiment's own flags)."""
     seeds: int = 1
@@ -70,6 +67,7 @@ def run(args: Sequence[str]) -> None:
       nps run world-model --data my.h5 --epochs 30
     """
     from nps.experiments import evaluate, find_experiment
+    from nps.experiments.options import require_seeds
     from nps.inspect.report import Figure
     from nps.jobs.processes import default_workers, run_jobs
 
@@ -92,7 +90,7 @@ def run(args: Sequence[str]) -> None:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, experiment.presets)}")
     given = {flag: getattr(options, flag) for flag in experiment.flags}
     folder = Path("runs", f"{name}-quick" if options.quick else name, *map(str, given.values()))
-    out = out_folder(options.out, default=folder)
+    out = options.out or folder
     given |= own_data(experiment, options.data)
     given |= _adjusted(experiment, options)
     find_device(options.device)
@@ -116,7 +114,7 @@ def run(args: Sequence[str]) -> None:
             report.add(*_inspected(experiment, preset, out / preset / "seed-0", options.device))
     page = report.write(out)
     drawn = any(isinstance(part, Figure) for part in report.parts)
-    print(f"\nReport{' with figures' if drawn else ''}: {page}")
+    print(f"\nReport{' with figures' if drawn else ''}: {one_line(str(page))}")
     if options.quick:
         full = _full_command(experiment, options)
         print(f"This was the quick version. All presets, ten seeds: {full}")

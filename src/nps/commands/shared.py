@@ -28,12 +28,12 @@ DataFolder = Annotated[
 ]
 """A flag of every command that may read data; handled by `own_data`."""
 
-OutFolder = Annotated[str | None, tyro.conf.arg(metavar="PATH")]
-"""A folder to write to, handled by `out_folder`. Not a Path: Path("") is the current folder."""
-
 OtherTestSet = Annotated[
     str | None,
-    tyro.conf.arg(help="Test set to use: a blocks mode, or a path to recorded episodes."),
+    tyro.conf.arg(
+        metavar="MODE|PATH",
+        help="Test set to use: a blocks mode, or a path to recorded episodes.",
+    ),
 ]
 """A flag of commands that test; handled by `experiments.with_test_set`."""
 
@@ -61,6 +61,8 @@ def positional(
     lines = map(str.strip, _doc(command).splitlines())
     example = next(line for line in lines if line.startswith("nps "))
     name = " ".join(example.split()[:2])
+    if args and not args[0].strip():
+        raise UserError(f"{name}: got an empty {what}, expected e.g. {example}")
     if args and not args[0].startswith("-"):
         require_short_names(f"{name} {what}", args[0])
         return args[0], args[1:]
@@ -120,35 +122,6 @@ def own_data(experiment: Any, path: Path | None) -> dict[str, str]:
     if experiment.data_field is None:
         use_data(path)
     return {}
-
-
-def out_folder(path: str | None, *, default: Path) -> Path:
-    """The folder that --out names, or the default if the flag is not given."""
-    if path is None:
-        return default
-    require(path.strip() != "", "--out: got an empty path, expected a folder")
-    return Path(path)
-
-
-MOST_SEEDS = 10_000
-"""Each is a run folder of its own."""
-
-
-def require_seeds(count: int) -> None:
-    require(count >= 1, f"--seeds: got {count}, expected at least 1")
-    require(count <= MOST_SEEDS, f"--seeds: got {count}, expected at most {MOST_SEEDS}")
-
-
-def require_start(experiment: Any, preset: Any, config: Any, seeds: range, prog: str) -> None:
-    """Refuse a run that starts from others if these are not given, not there or not finished."""
-    from nps.experiments.start import finished_run
-
-    folder = getattr(config, "start_from", None)
-    if folder is not None:
-        for seed in seeds:
-            finished_run(folder, seed, experiment.name)
-    elif preset.starts_from is not None:
-        raise UserError(f"{prog}: expected --start-from, a folder of {preset.starts_from} runs")
 
 
 def require_exists(path: Path | None) -> None:

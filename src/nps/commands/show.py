@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,22 @@ from nps.inspect.report import Lines, Report, Text
 
 
 def eval_report(
-    name: Path | str, metrics: Mapping[str, Any], headline: Headline | None, *, every: bool
+    name: Path | str,
+    metrics: Mapping[str, Any],
+    headline: Headline | None,
+    *,
+    every: bool,
+    flags: Sequence[str] = (),
 ) -> Report:
-    """The result of a test for the terminal. Without a headline all numbers are shown."""
+    """The result of a test for the terminal. Without a headline all numbers are shown.
+
+    Args:
+        name: the run, as it was given.
+        metrics: what the test returned.
+        headline: the numbers that matter most.
+        every: show all numbers.
+        flags: those that were given, for the command that shows all numbers of the same test.
+    """
     on = f" on {metrics['on']}" if "on" in metrics else ""
     report = Report(f"{name}: {metrics['which']} model, step {metrics['step']}{on}")
     if headline is not None:
@@ -23,7 +37,8 @@ def eval_report(
     if headline is not None and headline.details is not None:
         report.add(headline.details)
     if headline is not None and not every:
-        report.add(Text(f"All numbers: nps eval {name} --all"))
+        again = shlex.join(["nps", "eval", str(name), *flags, "--all"])
+        report.add(Lines([f"All numbers: {again}"]))  # a line that can be copied whole
     return report
 
 

@@ -14,17 +14,13 @@ from rich.console import Console
 from nps.commands.shared import (
     DataFolder,
     Device,
-    OutFolder,
     about,
     find_device,
-    out_folder,
     own_data,
     positional,
     require,
-    require_seeds,
-    require_start,
 )
-from nps.errors import RunFailed, say
+from nps.errors import RunFailed, one_line, say
 from nps.flag_help import flags_of
 from nps.flags import parse
 
@@ -40,7 +36,7 @@ class SweepArgs:
     """Config fields and their values; every combination is one point of the grid."""
     seeds: int = 1
     """Runs per point, with seeds 0, 1, …"""
-    out: OutFolder = None
+    out: Path | None = None
     """Folder for runs and table (default: runs/sweep-PRESET); with ray, shared by all nodes."""
     workers: int = 0
     """Runs in parallel (default: one per core; with ray, as many as the cluster has room for)."""
@@ -65,6 +61,7 @@ def sweep(args: Sequence[str]) -> None:
       nps sweep arithmetic-sharp --grid balance=0,0.1,0.3 --seeds 10 --on ray
     """
     from nps.experiments import find_preset
+    from nps.experiments.options import require_seeds, require_start
     from nps.inspect.report import Report
     from nps.jobs.grid import parse_grid
     from nps.jobs.sweep import Execution, Sweep, run_sweep
@@ -84,7 +81,7 @@ def sweep(args: Sequence[str]) -> None:
     if options.on == "local":
         find_device(options.device)
     grid = parse_grid(experiment.config, [text for texts in options.grid for text in texts])
-    out = out_folder(options.out, default=Path("runs", f"sweep-{name}"))
+    out = options.out or Path("runs", f"sweep-{name}")
     plan = Sweep(experiment, name, options.config, grid, options.seeds, out)
     # Refuse what no run of the sweep could train with before anything is written.
     for point in plan.points():
@@ -95,7 +92,7 @@ def sweep(args: Sequence[str]) -> None:
     execution = Execution(options.on, options.workers, options.retries, options.device)
     outcome = run_sweep(plan, execution, say)
     Report(f"{name}: {out}", [outcome.table]).show(Console())
-    print(f"\nAlso as Markdown and JSON: {out / 'table.md'}, {out / 'table.json'}")
+    print(f"\nAlso as Markdown and JSON: {one_line(f'{out}/table.md, {out}/table.json')}")
     for folder, why in outcome.failed.items():
         say(f"{folder} failed: {why}")
     if outcome.failed:

@@ -19,11 +19,8 @@ from nps.commands.shared import (
     own_data,
     positional,
     quiet,
-    require,
-    require_seeds,
-    require_start,
 )
-from nps.errors import say
+from nps.errors import one_line, say
 from nps.flag_help import COMMAND, EXPERIMENT, Flag, flags_of
 from nps.flags import parse
 
@@ -47,6 +44,7 @@ def train(args: Sequence[str]) -> None:
     import torch
 
     from nps.experiments import find_preset
+    from nps.experiments.options import require_options, require_start
     from nps.training import distributed
 
     name, rest = positional(train, "PRESET", args, _shared_flags, SHARED)
@@ -59,12 +57,9 @@ def train(args: Sequence[str]) -> None:
     )
     given = own_data(experiment, options.data)
     options = dataclasses.replace(options, config=dataclasses.replace(options.config, **given))
-    require_seeds(options.seeds)
-    for name_of_flag in ("at_once", "draw_every"):
-        value, flag = getattr(options, name_of_flag), name_of_flag.replace("_", "-")
-        require(value is None or value >= 1, f"--{flag}: got {value}, expected at least 1")
-    require(options.save_every >= 0, f"--save-every: got {options.save_every}, expected 0 or more")
-    require(options.out.strip() != "", "--out: got an empty path, expected a folder")
+    require_options(
+        options.out, options.seeds, options.at_once, options.draw_every, options.save_every
+    )
     seeds = range(options.seed, options.seed + options.seeds)
     require_start(experiment, preset, options.config, seeds, f"nps train {name}")
     if experiment.threads is not None:
@@ -98,12 +93,7 @@ def _shared_flags() -> list[Flag]:
 def _train_args(kind: type[Any], preset: Any) -> type[Any]:
     """The flags of `nps train`: how to run, and every field of the config."""
     fields: list[Any] = [
-        # Not a Path: Path("") is the current folder.
-        (
-            "out",
-            Annotated[str, tyro.conf.arg(metavar="PATH")],
-            field("Run folder; with --seeds, the folder that the runs go into."),
-        ),
+        ("out", Path, field("Run folder; with --seeds, the folder that the runs go into.")),
         (
             "seed",
             int,
@@ -147,7 +137,7 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
     from nps.training import distributed
     from nps.training.loop import Settings
 
-    runs = runs_in(Path(options.out), options.seed, options.seeds)
+    runs = runs_in(options.out, options.seed, options.seeds)
     settings = Settings(
         tensorboard=options.tensorboard,
         capture=options.capture,
@@ -165,6 +155,6 @@ def _train(experiment: Any, preset: str, options: Any, device: Any) -> None:
         validations = [row["validation"] for row in run.metrics() if "validation" in row]
         scores = [found["score"] for found in validations if "score" in found]
         best = f", best validation score {min(scores):.6g}" if scores else ""
-        print(f"{run.folder}: trained{best}")
+        print(one_line(f"{run.folder}: trained{best}"))
     first = next(iter(runs.values())).folder
-    print(f"Test {'it' if len(runs) == 1 else 'one'}: nps eval {first}")
+    print(one_line(f"Test {'it' if len(runs) == 1 else 'one'}: nps eval {first}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,14 @@ def experiment_of(path: Path | str) -> Experiment[Any, Any]:
     return find_experiment(run_at(path).read()["experiment"])
 
 
-def config_of(saved: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> TrainConfig:
+def config_of(run: Run, changes: Mapping[str, Any] | None = None) -> TrainConfig:
     """The config of a run, from its config.json and what differs from it."""
+    saved = run.read()
     kind: type[TrainConfig] = find_experiment(saved["experiment"]).config
-    return from_json(kind, {**saved["config"], **(changes or {})})
+    try:
+        return from_json(kind, {**saved["config"], **(changes or {})})
+    except UserError as error:
+        raise UserError(f"{run.folder / 'config.json'}: damaged, {error}") from None
 
 
 def model_of(run: Run, task: Task, weights: Tensors) -> nn.Module:
@@ -139,11 +144,12 @@ def _load(
     report: Callable[[str], None],
 ) -> tuple[Run, Checkpoint, Task, nn.Module]:
     require_which(which)
-    saved = run_at(path).read()
-    config = config_of(saved, changes).trained()
+    config = config_of(run_at(path), changes).trained()
     run, checkpoint = find_checkpoint(path, report)
+    if which != checkpoint.which(which):
+        report(f"{run.folder}: not validated yet, so there is no best model; using the last")
     with memory_errors_in_one_line(str(run.folder)):
-        task = make_task(find_experiment(saved["experiment"]), config, device)
+        task = make_task(experiment_of(path), config, device)
         return run, checkpoint, task, model_of(run, task, checkpoint.weights(which))
 
 
@@ -168,6 +174,7 @@ def evaluate(
     changed go to files of their own (`tested.py`), since tables are made from test.json.
     """
     run, checkpoint, task, model = _load(path, device, which, changes, say)
+    which = checkpoint.which(which)
     changed = None if run.trained_on(task.fingerprint) else "changed-data"
     task = with_test_set(path, task, on)
     metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
@@ -175,6 +182,8 @@ def evaluate(
         metrics |= task.test(model) | _compared_with_start(run, task, model, device)
     else:
         metrics |= {"on": on} | task.test(model)
+        if os.path.exists(on):  # one of two files of the same name
+            metrics["on_path"] = os.path.abspath(on)
     file = metrics_path(run, checkpoint, which, on or changed)
     with os_errors_in_one_line(f"cannot write {file}"):
         write_json(file, metrics)

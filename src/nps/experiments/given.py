@@ -1,4 +1,4 @@
-"""What a caller in Python gives besides a run: a device, and where the data are."""
+"""Arguments that `nps.train` and `nps.load` share: the device, and the path of the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nps.experiments.experiment import Experiment
 
 
 def find_device(device: torch.device | str) -> torch.device:
-    """A torch device that is there."""
+    """The torch device; an error if it is not available."""
     try:
         found = torch.device(device)
     except RuntimeError:
@@ -29,7 +29,7 @@ def find_device(device: torch.device | str) -> torch.device:
 def data_given(
     experiment: Experiment[Any, Any], path: Path | str | None
 ) -> Iterator[dict[str, str]]:
-    """Use the user's data inside; yields the config field that they set, if any.
+    """Use the data at this path inside; yields the config field that it sets, if any.
 
     For experiments on the user's own files that is a field of the config. For the others, the path
     is a folder to search first, which is no part of a run: NPS_DATA while inside.
@@ -37,6 +37,8 @@ def data_given(
     if path is None:
         yield {}
         return
+    if not str(path).strip():
+        raise UserError("data: got an empty path, expected a folder or file")
     if experiment.data_field is not None:
         yield {experiment.data_field: own_files(path, "data")}
         return

@@ -1,6 +1,6 @@
-"""What `nps eval` shows: the few numbers that matter, each beside its floor, and a verdict.
+"""What `nps eval` shows: the few numbers that matter, each next to its floor, and a verdict.
 
-A floor is what a model reaches that has learned nothing: it copies its input, or uses one rule for
+A floor is the score of a model that has learned nothing: it copies its input, or uses one rule for
 everything. An experiment writes its own headline (`Experiment.headline`).
 """
 
@@ -15,7 +15,7 @@ from nps.inspect.report import Lines, Table
 Metrics = Mapping[str, Any]
 """What `Task.test` returned: the content of test.json."""
 CLEAN = 0.99
-"""Segregation from which each operation has a rule of its own, but for one use in a hundred."""
+"""Segregation above which each operation counts as having a rule of its own."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Row(NamedTuple):
     value: str
     floor: str = "–"
     floor_is: str = "–"
-    """What the floor is the result of."""
+    """The model that has this score."""
 
 
 def numbers_table(rows: Sequence[Row], tested_on: str) -> Table:
-    """Numbers beside their floors, and how many examples they are from."""
+    """Numbers next to their floors, and what they were measured on."""
     return Table(["", "Model", "Floor", "The floor is"], rows, f"Tested on {tested_on}.")
 
 
 def segregation_row(metrics: Metrics) -> Row:
-    """Segregation, beside that of a model that uses one rule for everything."""
+    """Segregation, next to that of a model that uses one rule for everything."""
     value, floor = metrics["segregation"], one_rule(metrics)
     return Row("Rule segregation", f"{value:.3f}", f"{floor:.3f}", "one rule for everything")
 
@@ -60,5 +60,12 @@ def segregation_sentence(metrics: Metrics) -> str:
     if value >= CLEAN:
         return "Each operation has a rule of its own."
     if value <= one_rule(metrics) + 0.01:
-        return "The rules are not told apart: one serves every operation."
+        return "The rules have not specialised: one serves every operation."
     return f"Rules are shared: one rule for each operation explains {value:.0%} of the uses."
+
+
+def error_sentence(error: float, floor: float, floor_is: str) -> str:
+    """The error relative to its floor."""
+    if error < floor:
+        return f"The error is {error / floor:.2g} times that of {floor_is}."
+    return f"No better than {floor_is}: it has not learned the operations."

@@ -1,6 +1,6 @@
 """`nps.load(run)`: a trained run as one object, with its model, config, metrics and data.
 
-The checkpoint is read at once; data, model and metrics are when they are first used.
+The checkpoint is read at once; data, model and metrics are loaded on first use.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from nps.rules import Trace
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import TrainConfig
 from nps.training.isolation import isolated
-from nps.training.run import Run, find_checkpoint, run_at
+from nps.training.run import Run, find_checkpoint, run_at, seeds_in
 from nps.training.task import Task
 
 Which = Literal["best", "last"]
@@ -57,7 +57,10 @@ def load(
             that holds their files.
     """
     require_which(which)
+    if not str(path).strip():  # Path("") is the current folder
+        raise UserError("path: got an empty path, expected a run folder")
     folder = _folder_of(Path(path), seed)
+    config_of(run_at(folder))  # a damaged one is named before its checkpoints are compared with it
     skipped: list[str] = []
     run, checkpoint = find_checkpoint(folder, skipped.append)
     if skipped:
@@ -77,7 +80,8 @@ class LoadedRun:
     seed: int
     """Its seed."""
     which: Which
-    """Whether `model` is the "best" on validation or the "last"."""
+    """Whether `model` is the "best" on validation or the "last"; before the first validation, the
+    "last"."""
     step: int
     """The step that the model is from."""
     config: TrainConfig
@@ -95,11 +99,11 @@ class LoadedRun:
         saved = run.read()
         self._run, self._device, self._data, self._task = run, device, data, task
         self._weights = checkpoint.weights(which)
-        self.folder, self.which = run.folder, which
+        self.folder, self.which = run.folder, cast("Which", checkpoint.which(which))
         self.experiment, self.preset = str(saved["experiment"]), str(saved["preset"])
         self.seed = int(saved["seed"])
-        self.config = config_of(saved)
-        best = which == "best" and "best" in checkpoint.tensors
+        self.config = config_of(run)
+        best = self.which == "best"
         self.step = int(checkpoint.state["best_step"]) if best else checkpoint.step
 
     @cached_property
@@ -109,7 +113,7 @@ class LoadedRun:
             return self._task
         experiment = find_experiment(self.experiment)
         with isolated(self._device), data_given(experiment, self._data) as changes:
-            config = config_of(self._run.read(), changes).trained()
+            config = config_of(self._run, changes).trained()
             return make_task(experiment, config, str(self._device))
 
     @cached_property
@@ -218,19 +222,10 @@ class LoadedRun:
             raise UserError(f"split: got {split!r}, expected one of {', '.join(self.data)}")
 
     def _on_device(self, values: Any) -> tuple[Tensor, ...]:
-        """As tensors; numbers that are not integers in the type of the model's parameters."""
+        """Tensors on the device; floating-point ones in the dtype of the model's parameters."""
         dtype = next(self.model.parameters()).dtype
         tensors = (torch.as_tensor(value, device=self._device) for value in values)
         return tuple(x.to(dtype) if x.is_floating_point() else x for x in tensors)
-
-
-def _seeds_in(path: Path) -> str:
-    """The seeds of the runs in a folder, in words; empty if there are none."""
-    names = [run.parent.name.removeprefix("seed-") for run in path.glob("seed-*/config.json")]
-    seeds = sorted(int(name) for name in names if name.isdecimal())
-    if len(seeds) > 3 and seeds[-1] - seeds[0] == len(seeds) - 1:
-        return f"{seeds[0]} to {seeds[-1]}"
-    return ", ".join(map(str, seeds))
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -248,7 +243,7 @@ def _folder_of(path: Path, seed: int | None) -> Path:
     """The folder of a run, or of one of its checkpoints."""
     run = run_at(path)
     if run.folder == path and not exists(path / "config.json") and path.is_dir():
-        seeds = _seeds_in(path)
+        seeds = seeds_in(path)
         if seed is None and seeds:
             raise UserError(f"{path}: holds runs of seeds {seeds}; choose one with seed=")
         if seed is not None and not (path / f"seed-{seed}").is_dir():

@@ -6,9 +6,12 @@ checkpoint. Every other test has a file of its own, `test[-step-<step>][-last][-
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+from nps.errors import UserError
+from nps.reading import read_json
 from nps.training import checkpoint
 from nps.training.checkpoint import Checkpoint
 from nps.training.run import Run
@@ -30,7 +33,24 @@ def metrics_path(run: Run, tested: Checkpoint, which: str, on: str | None = None
         parts.append(which)
     if on is not None:
         parts.append(f"on-{Path(on).stem}")
-    return run.folder / f"{'-'.join(parts)}.json"
+    path, number = run.folder / f"{'-'.join(parts)}.json", 1
+    while on is not None and not _is_about(path, on):
+        number += 1
+        path = run.folder / f"{'-'.join(parts)}-{number}.json"
+    return path
+
+
+def _is_about(path: Path, on: str) -> bool:
+    """Whether a file of metrics may be replaced by those of this test set."""
+    if not os.path.lexists(path):
+        return True
+    try:
+        saved = read_json(path, dict[str, Any], finite=False)
+    except UserError:
+        return False
+    if "on_path" in saved:
+        return bool(saved["on_path"] == os.path.abspath(on))
+    return bool(saved.get("on", on) == on)
 
 
 def mismatch(run: Run, test: dict[str, Any]) -> str:

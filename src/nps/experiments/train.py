@@ -1,7 +1,7 @@
-"""`nps.train`: the training of the command `nps train`, for programs and notebooks.
+"""`nps.train`: the command `nps train` for scripts and notebooks.
 
-It leaves the process as it found it: no locks, signal handlers, random numbers or settings of torch
-are changed once it returns or raises.
+It leaves the process as it found it: when it returns or raises, locks are released and signal
+handlers, random state and torch's settings are restored.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -21,7 +21,7 @@ from nps.experiments import EXPERIMENTS, find_preset
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.given import data_given, find_device
 from nps.experiments.loaded import LoadedRun
-from nps.experiments.start import finished_run
+from nps.experiments.options import require_options, require_start
 from nps.experiments.train_runs import runs_in, train_runs
 from nps.training import distributed
 from nps.training.config import Settings, TrainConfig, from_json, to_json
@@ -72,8 +72,8 @@ def train(
         device: where to train.
         precision: float32 is exact; tf32 and bf16 are faster.
         fresh: delete the run in `out` and start over.
-        progress: show progress: a line that moves in a terminal, else a line now and then.
-        save_every: least seconds between checkpoints.
+        progress: show progress: a live line in a terminal, otherwise a line now and then.
+        save_every: minimum seconds between checkpoints.
         draw_every: epochs between pictures in figures/; by default, once at the end.
         at_once: largest number of seeds in one stack; by default, all that fit in memory.
         capture: on cuda, capture the training step as a CUDA graph.
@@ -84,10 +84,13 @@ def train(
         UserError: a `ValueError`; an argument is wrong, or `out` holds another run.
         RunFailed: a `RuntimeError`; a loss is not finite, or the disk is full.
     """
-    with _options_as_in_python():
+    with _arguments_in_errors():
         name, experiment, config = _resolve(preset, changes)
         where = find_device(device)
-        _require(out, precision, seeds, save_every, at_once, draw_every)
+        require_options(out, seeds, at_once, draw_every, save_every)
+        _require_precision(precision)
+        if distributed.active() or distributed.started_by_torchrun():
+            raise UserError("nps.train trains in one process; for several: torchrun -m nps train …")
         settings = Settings(
             tensorboard=tensorboard,
             capture=capture,
@@ -101,7 +104,7 @@ def train(
         runs = runs_in(Path(out), seed, seeds)
         with data_given(experiment, data) as given, isolated(where, experiment.threads):
             config = from_json(type(config), {**to_json(config), **given})
-            _require_start(name, experiment, config, runs)
+            require_start(experiment, experiment.presets[name], config, runs, name)
             try:
                 task = train_runs(experiment, name, config, runs, where, settings, say, fresh=fresh)
             except Interrupted as stop:
@@ -156,7 +159,7 @@ def _resolve(
 
 
 def _preset_of(config: TrainConfig) -> tuple[str, Experiment[Any, Any]]:
-    """The preset that a config differs least from: a run names the preset it was made from."""
+    """The preset nearest to a config: a run records the preset that it was made from."""
     for experiment in EXPERIMENTS.values():
         if experiment.config is type(config):
             fields = to_json(config).items()
@@ -168,50 +171,16 @@ def _preset_of(config: TrainConfig) -> tuple[str, Experiment[Any, Any]]:
     raise UserError(f"config: got {type(config).__qualname__}, expected that of an experiment")
 
 
-MOST_SEEDS = 10_000
-"""As for the command."""
-
-
-def _require(
-    out: Path | str,
-    precision: str,
-    seeds: int,
-    save_every: float,
-    at_once: int | None,
-    draw_every: int | None,
-) -> None:
-    for name, value in {"seeds": seeds, "at_once": at_once, "draw_every": draw_every}.items():
-        if value is not None and value < 1:
-            raise UserError(f"{name}: got {value}, expected at least 1")
-    if seeds > MOST_SEEDS:
-        raise UserError(f"seeds: got {seeds}, expected at most {MOST_SEEDS}")
+def _require_precision(precision: str) -> None:
     if precision not in get_args(Precision):
         choices = ", ".join(get_args(Precision))
         raise UserError(f"precision: got {precision!r}, expected one of {choices}")
-    if save_every < 0:
-        raise UserError(f"save_every: got {save_every}, expected 0 or more")
-    if not str(out).strip():
-        raise UserError("out: got an empty path, expected a folder")
-    if distributed.active() or distributed.started_by_torchrun():
-        raise UserError("nps.train trains in one process; for several: torchrun -m nps train …")
-
-
-def _require_start(
-    name: str, experiment: Experiment[Any, Any], config: Any, seeds: Iterable[int]
-) -> None:
-    """Refuse a run that starts from others if these are not given, not there or not finished."""
-    folder, starts_from = getattr(config, "start_from", None), experiment.presets[name].starts_from
-    if folder is not None:
-        for seed in seeds:
-            finished_run(folder, seed, experiment.name)
-    elif starts_from is not None:
-        raise UserError(f"{name}: expected start_from, a folder of {starts_from} runs")
 
 
 def _call(
     name: str, config: TrainConfig, experiment: Experiment[Any, Any], seed: int, seeds: int
 ) -> str:
-    """The call as provenance states it: without paths, like everything there."""
+    """The call as provenance records it: without paths, like everything there."""
     preset = to_json(experiment.presets[name].config)
     changed = {key: value for key, value in to_json(config).items() if value != preset[key]}
     changed.pop(experiment.data_field or "", None)
@@ -220,13 +189,17 @@ def _call(
 
 
 @contextmanager
-def _options_as_in_python() -> Iterator[None]:
+def _arguments_in_errors() -> Iterator[None]:
     """Errors name `fresh=True` and `out=` instead of the flags `--fresh` and `--out`."""
+
+    def argument(flag: re.Match[str]) -> str:
+        name = flag[1].replace("-", "_")
+        return name if flag[2] else "fresh=True" if name == "fresh" else f"{name}="
+
     try:
         yield
     except (UserError, RunFailed) as error:
-        text = re.sub(r"(?<!\S)--fresh\b", "fresh=True", str(error))
-        text = re.sub(r"(?<!\S)--([a-z][a-z-]*)", lambda m: m[1].replace("-", "_") + "=", text)
+        text = re.sub(r"(?<!\S)--([a-z][a-z-]*)(?=(:)?)", argument, str(error))
         if text == str(error):
             raise
         raise type(error)(text) from None

@@ -40,11 +40,8 @@ def train_runs(
     name, precision = experiment.name, settings.precision
     wanted = {seed: identity(name, preset, seed, config, precision) for seed in runs}
     for seed, run in runs.items():
-        if fresh:
-            run.require_clearable()
-        else:
-            run.require_same(wanted[seed])
-    with memory.building(f"nps train {preset}"):
+        run.require_claimable(wanted[seed], fresh=fresh)
+    with memory.building(f"nps train {preset}", vars(config)):
         task: Task = experiment.make_task(config, device)
         steps_per_epoch(task, config)
         # Models of all seeds are built alike, unless each starts from a run of its own.
@@ -59,7 +56,7 @@ def train_runs(
             for run in runs.values():
                 held.enter_context(run.writing())
             for seed, run in runs.items():
-                run.claim(wanted[seed], fresh=fresh)
+                held.enter_context(run.claimed(wanted[seed], fresh=fresh))
         distributed.wait_for_all()
         out = first if len(runs) == 1 else first.parent
         with memory.memory_errors_in_one_line(str(out)):

@@ -1,7 +1,7 @@
 """Roll-outs as strips of images with what happened below each step, and what each slot looks at.
 
-Everything stands on one page of inches: matplotlib lays out a hundred axes in ten seconds, and
-draws a hundred images in one.
+All images share one axis in inches: matplotlib takes ten seconds to lay out a hundred axes, but
+one second to draw a hundred images.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 MARGIN, GAP = 0.85, 0.04
 """Inches for the names of the rows, and between images."""
 TEXT, SMALL = 8.0, 6.5
-"""Points of names, and of the notes below an image."""
+"""Font size of names, and of the notes below an image."""
 LINE = 0.115
-"""Inches of a line of notes."""
+"""Height of a line of notes in inches."""
 LARGEST, LEAST_COLUMNS = 1.1, 6
 """Largest width of an image in inches; few images stay small."""
 
@@ -38,11 +38,11 @@ class Strip:
     """A read-out of the slots."""
     right: Bool[ndarray, "T"]
     notes: Sequence[str]
-    """What happened in each step, on one or several lines."""
+    """Text below each step, of one or several lines."""
 
 
 class Page:
-    """A figure on which images and text stand where they are put, in inches from the top left."""
+    """A figure with images and text at given positions, in inches from the top left."""
 
     def __init__(self, width: float, height: float) -> None:
         self.figure = style.new_figure(height, width)

@@ -43,7 +43,7 @@ from nps.training.signals import Interrupted, Signals
 
 
 class Saved(TypedDict):
-    """sweep.json, as far as it is read."""
+    """The fields of sweep.json that are read again."""
 
     preset: str
     config: dict[str, Any]
@@ -204,8 +204,8 @@ def _test(members: Sequence[Member]) -> dict[Path, str]:
                 raise Interrupted(signals.received, f"with {len(members) - number} runs not tested")
             line.update(number)
             try:
-                if not member.tested():
-                    evaluate(member.run.folder)
+                if not member.tested() and evaluate(member.run.folder)["which"] != "best":
+                    failed[member.run.folder] = "no validation gave a finite score"
             except (UserError, RunFailed) as error:
                 failed[member.run.folder] = str(error)
     return failed

@@ -1,4 +1,4 @@
-"""Confidence intervals of means, by resampling what was measured."""
+"""Bootstrap confidence intervals of means."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def mean_interval(
 ) -> Interval:
     """The 95 % interval of a mean over n roll-outs, by a percentile bootstrap over roll-outs.
 
-    Values that are all at a limit resample to that limit, whatever their number: two hits of two
-    would be 100 to 100 %. Where no value differs, the bound is the exact one instead: with a true
-    share outside it, n equal outcomes would occur in fewer than 5 % of all samples.
+    If all values are equal, every resample is too: two hits of two would give 100 to 100 %. The
+    exact bound is used then: with a true share outside it, n equal outcomes would occur in fewer
+    than 5 % of all samples.
 
     Args:
         total: sum over the steps of each roll-out.

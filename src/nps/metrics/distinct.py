@@ -1,10 +1,9 @@
-"""Was a step predicted? The nearest of all distinct states answers.
+"""Whether a step was predicted: is the true state the nearest of all distinct states?
 
-A prediction is right if no other distinct state is nearer to it than the true one. Equal
-observations are one candidate, so a state that occurs twice is no mistake; and the candidates
-include the input and the states just before and after, so appearance alone does not help. If k
-distinct states are equally near, a right prediction counts 1/k, which is what drawing one of them
-gives: an encoder that maps all observations to one point is at chance level.
+Equal observations are one candidate, so a state that occurs twice does not compete with itself; and
+the candidates include the input and the states just before and after, so appearance alone does not
+help. If k distinct states are equally near, a right prediction counts 1/k, which is what drawing
+one of them gives: an encoder that maps all observations to one point is at chance level.
 """
 
 from __future__ import annotations

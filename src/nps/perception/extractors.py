@@ -151,7 +151,7 @@ class ObjectEncoder(nn.Module):
         maps: input of the encoder: the maps themselves (C-SWM), or their `contrast`.
 
     Shapes: images (B, H, W, C), as bytes or as numbers from 0 to 1 -> (B, M, D). Sides that are not
-    a multiple of the extractor's (10, 5 or 1) are filled up with black, at the bottom and right.
+    a multiple of the extractor's stride (10, 5 or 1) are padded with black at the bottom and right.
     """
 
     without_contrast = False

@@ -68,7 +68,7 @@ def require_finite(name: str, tensor: Tensor) -> None:
 
 
 def require_dtype(name: str, tensor: Tensor, weights: torch.dtype) -> None:
-    """Raise where `nn.Linear` would: for another type than the weights', unless autocast casts."""
+    """Raise where `nn.Linear` would: for a dtype other than the weights', unless autocast casts."""
     if tensor.dtype == weights:
         return
     cast = torch.float64 not in (tensor.dtype, weights)

@@ -1,4 +1,4 @@
-"""The names of a set's rules: as many as there are rules, each a different one."""
+"""The names of a set's rules: one for each, all different."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Names(Sequence[str]):
         del self._names[i]
 
     def nearest(self, name: str) -> str:
-        """What a mistyped name may have meant."""
+        """A suggestion for a mistyped name."""
         close = difflib.get_close_matches(name, self._names, n=1, cutoff=0.5)
         some = ", ".join(map(repr, self._names[:10])) + (", ..." if len(self) > 10 else "")
         return f"did you mean {close[0]!r}?" if close else f"there are {some}"

@@ -64,7 +64,7 @@ class Shares(NamedTuple):
             if _recomputing():
                 raise RuntimeError(
                     "noise: got a torch.Generator inside torch.utils.checkpoint, where it draws "
-                    "other numbers when the call is recomputed; draw them outside: "
+                    "different numbers when the call is recomputed; draw them outside: "
                     "noise=torch.rand(layer.noise_shape(...), generator=generator)"
                 )
         return torch.rand(shape, generator=noise, device=device)
@@ -87,8 +87,8 @@ class Shares(NamedTuple):
 
 
 def _recomputing() -> bool:
-    """True inside a backward pass: torch.utils.checkpoint runs a forward pass there once more.
+    """True inside a backward pass, where torch.utils.checkpoint repeats the forward pass.
 
-    It restores torch's own generators for that, but no others.
+    For that it restores torch's own generators, but no others.
     """
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1

@@ -1,4 +1,4 @@
-"""One rule of a set, looked at on its own."""
+"""A view of one rule of a set."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Rule:
 
     @property
     def enabled(self) -> bool:
-        """Whether it may fire here: False inside `disabled`."""
+        """Whether it may fire in this context: False inside `disabled`."""
         allowed = self._rules.allowed()
         return allowed is None or bool(allowed[self.index])
 

@@ -33,7 +33,7 @@ class RuleSet(StackedRules):
     """N rules R_i = (embedding, action). Subclasses say what the action is.
 
     `rules[2]` or `rules["push"]` is a `Rule`, a view of one rule, and iteration gives all of them.
-    Wherever an operation takes a rule, its index or name will do.
+    Every operation takes a rule's index, name or view.
 
     Args:
         num_rules: number of rules N.
@@ -86,9 +86,9 @@ class RuleSet(StackedRules):
 
         Args:
             n: how many.
-            optimizer: one that has already taken steps and is to continue. Its moments are kept for
-                the old rules and zero for the new ones. If you neither pass it nor make a new one,
-                its next step fails, because its moments have the old number of rules.
+            optimizer: one that has moments but has taken no step yet, because its state was loaded.
+                Optimisers that have taken steps need not be passed. Moments are kept for the old
+                rules and zero for the new ones.
         """
         require_int("n", n, at_least=1)
         require_optimiser(optimizer, [p for _, p in self._per_rule()])
@@ -158,7 +158,7 @@ class RuleSet(StackedRules):
     def copy_from(self, other: RuleSet, which: Which, *, to: Which | None = None) -> None:
         """Overwrite rule `to` with a rule of another rule set: its condition and action.
 
-        Without `to` it is the rule with the same index, or with the same name if one is given.
+        By default `to` is the rule with the same index, or with the same name if `which` is a name.
 
         The condition is an embedding that the layer's own W^k reads: between layers with different
         W^k the copied rule acts the same but may be chosen on other slots.
@@ -189,6 +189,8 @@ class RuleSet(StackedRules):
         """While the context is open these rules cannot fire; the next best take their place.
 
         It holds for calls in this thread (or asyncio task), and not for copies of the rule set.
+        A generator that yields inside shares it with its caller until it goes on, as with
+        `torch.no_grad` as a context: open it for each item instead.
         """
         with self._switches.off([self._index(each) for each in which]):
             yield
@@ -243,7 +245,7 @@ class RuleSet(StackedRules):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Refuse what does not fit as a whole, so that no half of it is taken over."""
+        """Refuse a state that does not fit before any of it is loaded."""
         rows, extra = state_dict.get(f"{prefix}embedding"), state_dict.get(f"{prefix}_extra_state")
         if isinstance(rows, Tensor) and rows.dim() == 2 and len(rows) != len(self):
             error_msgs.append(

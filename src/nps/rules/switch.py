@@ -1,8 +1,8 @@
 """Switching rules off: which rules a thread, or an asyncio task, has disabled.
 
-A rule is known by a number that no other rule ever gets. Its position would not do: removing a rule
-moves the later ones up. What is disabled is kept per context (`contextvars`) and not in the rule
-set, so other threads, copies and saved states never see it.
+Each rule has a number of its own, never used again, because removing a rule changes the positions
+of later ones. What is disabled is kept per context (`contextvars`) and not in the rule set, so
+other threads, copies and saved states never see it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _next = itertools.count()
 _disabled: ContextVar[tuple[int, ...]] = ContextVar("disabled", default=())
-"""Numbers of the rules that are off here, once for every open `disabled`."""
+"""Numbers of the rules that are off in this context, once for every open `disabled`."""
 _lock = threading.Lock()
 _exporting = getattr(torch.compiler, "is_exporting", None)  # not in torch 2.6
 
@@ -33,8 +33,8 @@ class Switches:
     def __init__(self, count: int) -> None:
         self.numbers: list[int] = []
         self.used = False
-        """Whether any thread has switched off a rule of this set now. Compiled code is guarded by
-        this; what its own thread has disabled it asks at run time."""
+        """Whether any thread currently has a rule of this set switched off. Compiled code is
+        guarded by this, and looks up what its own thread has disabled at run time."""
         self._open = 0
         self.add(count)
 
@@ -56,7 +56,7 @@ class Switches:
         try:
             yield
         finally:
-            # Not the value from before: contexts need not be left in the reverse order.
+            # Not the previous value: contexts need not be closed in reverse order.
             left = list(_disabled.get())
             for number in numbers:
                 if number in left:
@@ -74,7 +74,7 @@ class Switches:
         if not self.used:
             return None
         if torch.compiler.is_dynamo_compiling():
-            if _exporting is not None and _exporting():  # the program would ask whoever runs it
+            if _exporting is not None and _exporting():  # it would depend on its caller
                 raise RuntimeError("disabled: torch.export needs strict=False inside of it")
             mask: Tensor = torch.ops.nps.enabled(self.numbers, device)
             return mask
@@ -85,7 +85,7 @@ class Switches:
 
 
 def enabled(numbers: Sequence[int], device: torch.device) -> Bool[Tensor, "N"]:
-    """Filled in place: a copy from the host could not be captured in a CUDA graph."""
+    """Which rules may fire. Filled in place: CUDA graphs cannot capture a copy from the host."""
     disabled = _disabled.get()
     mask = torch.ones(len(numbers), dtype=torch.bool, device=device)
     for i, number in enumerate(numbers):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 NOTHING = "·"
 LONGEST = 24
-"""Characters of a rule's name."""
+"""Most characters of a rule's name."""
 
 
 class Table(NamedTuple):
@@ -61,7 +61,7 @@ class Table(NamedTuple):
         return f"<table><caption>{caption}</caption><tr><th></th>{head}</tr>{''.join(rows)}</table>"
 
     def _cells(self, rule: str, slot: str) -> Iterator[list[str]]:
-        """What to show in each row; the two words go before numbers."""
+        """The cells of each row; the two words are put before numbers."""
         for rules, contexts in zip(self.rule, self.context, strict=True):
             cells = []
             for i, context in zip(rules, contexts, strict=True):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Trace(NamedTuple):
     """Which rule fired on which slot, with which context, and the scores that decided it.
 
-    Everything stays on the device, and nothing is read on the host before you print a trace or ask
-    for its `table` or `usage`. The scores are those before masks, dropout and noise, and carry
+    Everything stays on the device; nothing is copied to the host until you print a trace or call
+    its `table` or `usage`. The scores are those before masks, dropout and noise, and carry
     gradients (a loss on them is possible); `detach` a trace that is kept beyond the step.
     """
 

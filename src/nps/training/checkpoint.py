@@ -59,9 +59,13 @@ class Checkpoint:
     path: Path | None = None
     """The folder that it was read from."""
 
-    def weights(self, which: str) -> Tensors:
+    def which(self, wanted: str) -> str:
+        """The model that there is: before the first validation, the "best" is the "last"."""
+        return wanted if "best" in self.tensors else "last"
+
+    def weights(self, wanted: str) -> Tensors:
         """The state dict to evaluate: of the "best" model, if there is one yet, or the "last"."""
-        if which == "best" and "best" in self.tensors:
+        if self.which(wanted) == "best":
             return self.tensors["best"]
         return self.tensors["ema"] if "ema" in self.tensors else self.tensors["model"]
 

@@ -11,6 +11,9 @@ import json
 import secrets
 from typing import Any
 
+from nps import schema
+from nps.errors import UserError
+from nps.reading import LARGEST, parse_json
 from nps.training.config import TrainConfig, differences, to_json, with_defaults, with_new_names
 from nps.training.precision import Precision
 
@@ -20,7 +23,7 @@ Identity = dict[str, Any]
 SIGNED = {"id", "experiment", "seed"}
 """Keys of an identity that each checkpoint repeats, with the config."""
 PLACES = {"start_from", "episodes"}
-"""Config fields that are paths of other files, which may be moved after the training."""
+"""Config fields that hold paths of other files, which may be moved after training."""
 
 
 def identity(
@@ -30,7 +33,7 @@ def identity(
     config: TrainConfig,
     precision: Precision = "float32",
 ) -> Identity:
-    """What makes a run the run it is: the content of its config.json."""
+    """What identifies a run: the content of its config.json."""
     return {
         "experiment": experiment,
         "preset": preset,
@@ -40,12 +43,21 @@ def identity(
     }
 
 
+def require_storable(run: Identity) -> None:
+    """Refuse what a config.json cannot hold, since it could not be read again."""
+    for name, value in {**run, **run["config"]}.items():
+        if isinstance(value, int) and abs(value) > LARGEST:
+            got = schema.shown(value)
+            raise UserError(f"{name}: got {got}, expected a number of at most {LARGEST}")
+    parse_json(json.dumps(run).encode(), "this config", dict[str, Any], finite=False)
+
+
 def new_id() -> str:
     return secrets.token_hex(8)
 
 
 def signature(run: Identity) -> Identity:
-    """What a checkpoint repeats of its run: enough to know it, and to say how another differs."""
+    """The part of an identity that checkpoints repeat, to recognise their run."""
     config = {key: value for key, value in run["config"].items() if key not in PLACES}
     return {key: run[key] for key in run if key in SIGNED} | {"config": config}
 

@@ -1,7 +1,7 @@
-"""What a training changes in the process and must restore when it is called from a program.
+"""Global state that training changes, restored when a program calls it.
 
-The `nps` command owns its process. A notebook or a script does not expect that a call seeds its
-random numbers, changes its number of threads or how its convolutions round.
+The `nps` command owns its process. A notebook or script does not expect a call to reseed its random
+numbers, or to change its number of threads or the precision of its convolutions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 @contextmanager
 def isolated(device: torch.device, threads: int | None = None) -> Iterator[None]:
-    """Inside, torch's global settings are those of a new process; afterwards they are as before.
+    """Inside, torch has the global settings of a new process; afterwards, the previous ones.
 
     Args:
         device: where to train; the random generators of the CPU and of this device are restored.

@@ -17,6 +17,7 @@ from torch import nn
 from nps.errors import RunFailed, UserError
 from nps.training import distributed, memory
 from nps.training.batches import Batches
+from nps.training.checkpoint import Checkpoint
 from nps.training.config import Settings, TrainConfig
 from nps.training.precision import set_precision
 from nps.training.resume import find_starts
@@ -68,6 +69,7 @@ def train(
         if done[seed] and not run.trained_on(task.fingerprint):
             raise UserError(f"{run.folder}: its data have changed; --fresh starts over")
         if done[seed] >= total:
+            _require_fits(task, config, seed, found[seed], total)
             report(f"{run.folder}: complete, {done[seed]} steps")
 
     failures: list[str] = []
@@ -96,10 +98,21 @@ def steps_per_epoch(task: Task, config: TrainConfig) -> int:
     if config.batch_size > task.examples:
         raise UserError(
             f"batch_size: got {config.batch_size}, expected at most the {task.examples} "
-            "training examples"
+            f"training examples; --batch-size {task.examples} fits"
         )
     distributed.require_even_shares(config.batch_size)
     return task.examples // config.batch_size
+
+
+def _require_fits(
+    task: Task, config: TrainConfig, seed: int, saved: Checkpoint | None, total: int
+) -> None:
+    """Refuse the last checkpoint of another model, as far as it does not say whose it is."""
+    if saved is None or saved.run is not None:
+        return
+    state = State(Stack([task.make_model(seed)]), config, total)
+    if (what := state.misfit(0, saved)) is not None:
+        raise UserError(f"{saved.path}: does not fit this run: {what}; --fresh starts over")
 
 
 def _title(runs: Mapping[int, Run], seeds: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,22 +88,26 @@ def split(seeds: Sequence[int], needed: float, free: float) -> list[list[int]]:
 
 
 @contextlib.contextmanager
-def building(doing: str) -> Iterator[None]:
-    """Inside, data and models are made: what cannot be trained with is refused before it is made.
+def building(doing: str, fields: Mapping[str, object] | None = None) -> Iterator[None]:
+    """Inside, data and models are built: tensors too large to train with are refused first.
 
-    Training needs several copies of parameters and data (`COPIES`); Linux gives memory away that
-    it does not have, and kills the process when the memory is used.
+    Training needs several copies of parameters and data (`COPIES`). Linux grants more memory than
+    it has, and kills the process when the memory is used.
+
+    Args:
+        doing: the command, for messages.
+        fields: the settings; a message names the one to reduce.
     """
-    with memory_errors_in_one_line(doing), _Checked(doing):
+    with memory_errors_in_one_line(doing), _Checked(doing, fields or {}):
         yield
 
 
 class _Checked(TorchFunctionMode):
-    """Compares large tensors, all together, with the free memory before each is made."""
+    """Compares the sum of large tensors with the free memory before each is allocated."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, fields: Mapping[str, object]) -> None:
         super().__init__()
-        self.doing, self.made = doing, 0
+        self.doing, self.fields, self.made = doing, fields, 0
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -125,7 +129,14 @@ class _Checked(TorchFunctionMode):
             raise RunFailed(
                 f"{self.doing}: not enough memory: {shape} numbers take {_size(tensor.nbytes)}, "
                 f"training needs {COPIES} times as much, {_size(free)} are free"
+                f"{self._way_out(max(tensor.shape))}"
             )
+
+    def _way_out(self, size: int) -> str:
+        """The settings that have this size, if any: the largest of a tensor is the one to blame."""
+        fields = [name for name, value in self.fields.items() if value == size]
+        names = [f"--{name.replace('_', '-')}" for name in fields]
+        return f"; choose a smaller {' or '.join(names)}" if names else ""
 
 
 def _size(count: float) -> str:

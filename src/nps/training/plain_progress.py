@@ -1,4 +1,4 @@
-"""Lines of progress for programs and notebooks, which call `nps.train` without a terminal."""
+"""Progress as plain lines, for scripts and notebooks that call `nps.train` without a terminal."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from rich.console import Console
 
 
 def in_terminal() -> bool:
-    """Whether a line that moves can be shown; never in a notebook."""
+    """Whether a live line can be shown; never in a notebook."""
     return Console(stderr=True).is_terminal
 
 
 SHARE = 0.1
-"""How much of the work is done between two plain lines."""
+"""Share of the work between two lines."""
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0
-"""Seconds after which a line is printed all the same: the wait doubles with each one."""
+"""Seconds after which a line is printed in any case; the wait doubles each time."""
 
 
 class PlainProgress:
@@ -34,7 +34,7 @@ class PlainProgress:
         pass
 
     def update(self, done: int, metrics: dict[str, float] | None = None) -> None:
-        """As that of `ProgressLine`; metrics are shown until newer ones come."""
+        """As `ProgressLine.update`; metrics are shown until newer ones come."""
         now, new = time.monotonic(), metrics is not None
         self._metrics = self._metrics if metrics is None else metrics
         far = done - self._shown >= SHARE * self._total or done == self._total

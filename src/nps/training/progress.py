@@ -12,12 +12,47 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 from nps.errors import NO_THREAD
+
+WIDE, NARROW = 120, 60
+"""Width of the terminal from which the bar is long, and below which there is none."""
+
+
+class _Shortened(TextColumn):
+    """Text that is cut where the terminal is too narrow, before any other column is."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, markup=False, table_column=Column(no_wrap=False))
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
+def _columns(unit: str, width: int) -> list[ProgressColumn]:
+    """Counts and the time left are always whole; the title and metrics get the rest."""
+    bar: list[ProgressColumn] = [BarColumn(bar_width=24 if width >= WIDE else 8)]
+    units: list[ProgressColumn] = [TextColumn(unit)]
+    return [
+        _Shortened("{task.description}"),
+        *(bar if width >= NARROW else []),
+        TaskProgressColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        *(units if width >= NARROW else []),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        _Shortened("{task.fields[metrics]}"),
+    ]
 
 
 class ProgressLine:
@@ -28,14 +63,7 @@ class ProgressLine:
     ) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            MofNCompleteColumn(),
-            TextColumn(unit),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[metrics]}"),
+            *_columns(unit, console.width),
             console=console,
             disable=silent or not console.is_terminal,
             transient=True,
@@ -69,7 +97,7 @@ class ProgressLine:
 
 
 def rate(speed: float, unit: str) -> str:
-    """Units a second with two digits that count, or of slow ones the seconds for one."""
+    """Units per second to two significant digits; seconds per unit if slower than one a second."""
     if speed >= 1:
         return f"{speed:.2g}/s" if speed < 10 else f"{speed:.0f}/s"
     seconds, one = 1 / speed, unit.removesuffix("s")

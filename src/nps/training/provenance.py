@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nps.errors import one_line
 from nps.version import __version__
 
 
@@ -20,7 +21,7 @@ def describe(device: torch.device, call: str | None = None) -> dict[str, Any]:
     """What a session is recorded with. `call` is how a program called it; None: a command."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": _text(call or " ".join(["nps", *sys.argv[1:]])),
+        "command": one_line(call or " ".join(["nps", *sys.argv[1:]])),
         "commit": _commit(),
         "nps": __version__,
         "python": platform.python_version(),
@@ -29,11 +30,6 @@ def describe(device: torch.device, call: str | None = None) -> dict[str, Any]:
         "device": _name(device),
         "threads": torch.get_num_threads(),
     }
-
-
-def _text(command: str) -> str:
-    """A command as text: names of files may have bytes that are none, which JSON cannot hold."""
-    return command.encode("utf-8", "backslashreplace").decode()
 
 
 def _commit() -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nps.errors import UserError
-from nps.training import checkpoint, distributed
+from nps.training import checkpoint, distributed, stored
 from nps.training.checkpoint import Checkpoint, Found
 from nps.training.run import Run
 
@@ -21,8 +21,8 @@ Starts = dict[int, Checkpoint | None]
 def find_starts(runs: Mapping[int, Run], report: Callable[[str], None]) -> Starts:
     """The checkpoint to continue from, for each seed.
 
-    What is in the way of new checkpoints is moved: damaged ones are set aside by name, unfinished
-    ones and those ahead of the stack are deleted. Nothing changes if a checkpoint is refused.
+    Makes room for new checkpoints: damaged ones are renamed, unfinished ones and those ahead of the
+    stack are deleted. Nothing changes if a checkpoint is refused.
     """
     found = {seed: _find(run) for seed, run in runs.items()}
     starts: Starts = {seed: each.checkpoint for seed, each in found.items()}
@@ -37,6 +37,8 @@ def find_starts(runs: Mapping[int, Run], report: Callable[[str], None]) -> Start
 
 def _find(run: Run) -> Found:
     try:
+        for step in checkpoint.steps(run.checkpoints):
+            stored.require_folder(checkpoint.path_of(run.checkpoints, step))
         return checkpoint.find(run.checkpoints, run.identity())
     except (checkpoint.Unreadable, checkpoint.Foreign) as error:
         raise UserError(f"{error}; --fresh starts over") from None
@@ -58,7 +60,7 @@ def _bring_together(starts: Starts, runs: Mapping[int, Run], report: Callable[[s
         saved = starts[seed]
         if saved is None:
             continue
-        # Another id: started over since, and not a member of that stack any more.
+        # A run with another id was started over since, and is no longer part of that stack.
         stack = [s for s in runs if (str(s), ids[str(s)]) in saved.stack.items()]
         members = [s for s in stack if _step(starts[s]) <= saved.step]
         if all(_step(starts[s]) == saved.step for s in members):

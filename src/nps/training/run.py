@@ -6,23 +6,23 @@ again resumes, another is refused with the difference.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NotRequired, TypedDict
 
 from nps import schema
-from nps.errors import UserError, say
+from nps.errors import UserError
 from nps.files import os_errors_in_one_line, own_file, write_json
 from nps.reading import Damaged, Missing, read_json, read_json_lines
-from nps.training import checkpoint
+from nps.training import checkpoint, clearing
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import SCHEMA, with_new_names
-from nps.training.identity import Identity, changes, identity, new_id
+from nps.training.identity import Identity, changes, identity, new_id, require_storable
 from nps.training.precision import Precision
 
 __all__ = ["Run", "find_checkpoint", "identity", "run_at"]
@@ -44,7 +44,7 @@ class Saved(TypedDict):
 
 
 class Session(TypedDict):
-    """An entry of provenance.json, as far as anything reads it."""
+    """The fields of an entry of provenance.json that are read again."""
 
     from_step: int
     to_step: int
@@ -69,14 +69,6 @@ class Row(TypedDict):
     validation: NotRequired[Validation]
 
 
-WRITTEN = (
-    *("checkpoints", "figures", "tensorboard"),
-    *("config.json", "metrics.jsonl", "provenance.json", "test.json", "test-*.json"),
-    *("not-finite.json", "report.html"),
-)
-"""What a run writes into its folder, and --fresh deletes."""
-
-
 class Run:
     """The folder of one training run."""
 
@@ -96,6 +88,10 @@ class Run:
         except Missing:
             if not self.folder.is_dir():
                 raise Missing(f"{self.folder}: no such run folder") from None
+            if seeds := seeds_in(self.folder):
+                one = self.folder / f"seed-{seeds.split()[0].rstrip(',')}"
+                found = f"holds runs of seeds {seeds}; choose one, such as {one}"
+                raise Missing(f"{self.folder}: {found}") from None
             raise Missing(f"{self.folder}: not a run folder, it has no config.json") from None
         version = saved.get("schema")
         if isinstance(version, int) and version > SCHEMA:
@@ -178,37 +174,87 @@ class Run:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the folder's lock; a second writer is refused."""
+        """Hold the folder's lock; a second writer is refused.
+
+        After an error, a folder or lock that was made here is removed if nothing else was written.
+        """
+        path = self.folder / ".lock"
+        new = not os.path.lexists(path)
         with os_errors_in_one_line(f"cannot write to {self.folder}"):
+            made = _missing(self.folder)
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock: IO[str] = open(self.folder / ".lock", "a+", opener=own_file)  # noqa: SIM115
+            lock: IO[str] = open(path, "a+", opener=own_file)  # noqa: SIM115
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Not one that another process has removed since, together with its folder.
+                alone = os.path.samestat(path.stat(), os.fstat(lock.fileno()))
             except OSError:
-                lock.seek(0)
-                owner = lock.read(20).strip() or "unknown"
-                raise UserError(f"{self.folder}: in use by another process (pid {owner})") from None
+                alone = False
+            lock.seek(0)
+            owner = lock.read(20).strip()
+            if not alone:
+                who = owner or "unknown"
+                raise UserError(f"{self.folder}: in use by another process (pid {who})")
+            if owner and not owner.isdecimal():
+                raise UserError(f"{path}: not a lock of nps; remove it, or choose another --out")
             with os_errors_in_one_line(f"cannot write to {self.folder}"):
                 lock.truncate(0)
                 lock.write(str(os.getpid()))
                 lock.flush()
+                clearing.recover(self.folder, self._id())
             try:
                 yield
+            except BaseException:
+                if new and os.listdir(self.folder) == [".lock"]:
+                    _remove(path, made)
+                raise
             finally:  # not by closing alone: a process that was forked meanwhile has the file, too
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
+    @contextmanager
+    def claimed(self, identity: dict[str, Any], *, fresh: bool = False) -> Iterator[None]:
+        """Claim the folder for a training; one that fails before it has begun leaves nothing."""
+        new = fresh or not os.path.lexists(self.folder / "config.json")
+        self.claim(identity, fresh=fresh)
+        try:
+            yield
+        except BaseException:
+            if new and not self._has_begun():
+                clearing.discard(self.folder)
+            raise
+
     def claim(self, identity: dict[str, Any], *, fresh: bool = False) -> None:
         """Write config.json, or make sure that the one there is the same."""
-        if fresh:
-            self.clear()
+        self.require_claimable(identity, fresh=fresh)
         wanted = {"schema": SCHEMA, "id": new_id(), **json.loads(json.dumps(identity))}
         path = self.folder / "config.json"
-        if not os.path.lexists(path):
+        if os.path.lexists(path) and not fresh:
+            return
+        trash = clearing.move_out(self.folder, wanted["id"]) if fresh else None
+        try:
             with os_errors_in_one_line(f"cannot write {path}"):
                 write_json(path, wanted)
+        except BaseException:
+            if trash is not None:
+                clearing.put_back(trash)
+            raise
+        if trash is not None:
+            clearing.delete(trash)
+
+    def require_claimable(self, identity: dict[str, Any], *, fresh: bool = False) -> None:
+        """Refuse a training that this folder is not for, before anything is written."""
+        require_storable(identity)
+        if fresh:
+            self.require_clearable()
             return
         self.require_same(identity)
+        if self.identity() is None:
+            self._require_free("nps would overwrite them")
+        if self.metrics_path.is_symlink():
+            raise UserError(f"{self.metrics_path}: a symbolic link, expected the file itself")
+        if self.checkpoints.is_symlink() and not self.checkpoints.is_dir():
+            raise UserError(f"{self.checkpoints}: a symbolic link to a folder that is not there")
 
     def require_same(self, identity: dict[str, Any]) -> None:
         """Refuse a run with another config, if one is there."""
@@ -219,54 +265,45 @@ class Run:
                 "choose another --out, or --fresh to start over"
             )
 
-    def clear(self) -> None:
-        """Delete what a run writes and nothing else; all of it, or nothing."""
-        self.require_clearable()
-        trash = self.folder / f".cleared-{os.getpid()}"
-        moved: list[Path] = []
-        try:
-            trash.mkdir()
-            for path in self._written():
-                os.rename(path, trash / path.name)
-                moved.append(path)
-        except OSError as error:
-            for path in moved:
-                os.rename(trash / path.name, path)
-            shutil.rmtree(trash, ignore_errors=True)
-            raise UserError(f"--fresh: cannot clear {self.folder}: {error.strerror}") from None
-        shutil.rmtree(trash, ignore_errors=True)
-        if trash.exists():
-            say(f"{trash}: could not be deleted; nothing uses it")
-
     def require_clearable(self) -> None:
         """Refuse to clear a folder that is not a run, or that cannot be cleared wholly."""
-        existing = self._written()
-        if existing and not self._is_run():
-            names = ", ".join(path.name for path in existing)
+        if not self._is_run():
+            self._require_free("--fresh deletes only runs")
+        clearing.require_clearable(self.folder)
+
+    def _require_free(self, why: str) -> None:
+        """Refuse a folder that is not a run and holds files of a run's names: they are a user's."""
+        if names := clearing.in_the_way(self.folder):
             raise UserError(
-                f"--fresh: {self.folder} is not a run of nps, its {names} stay; "
+                f"{self.folder} is not a run of nps, its {', '.join(names)} stay ({why}); "
                 "choose another --out, or remove them yourself"
             )
-        for path in existing:
-            if path.is_symlink():
-                raise UserError(f"--fresh: {path} is a symbolic link; remove it yourself")
-            for folder in [path, *path.rglob("*")] if path.is_dir() else []:
-                if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
-                    raise UserError(f"--fresh: no permission to delete {folder}")
-
-    def _written(self) -> list[Path]:
-        """The files and folders of a run that exist."""
-        found = [path for pattern in WRITTEN for path in sorted(self.folder.glob(pattern))]
-        links = [self.folder / name for name in WRITTEN if (self.folder / name).is_symlink()]
-        return list(dict.fromkeys([*found, *links]))
 
     def _is_run(self) -> bool:
         """Whether config.json is one of ours, of whatever schema."""
+        return set(self._raw_config()) >= REQUIRED
+
+    def _id(self) -> str | None:
+        return self._raw_config().get("id")
+
+    def _raw_config(self) -> dict[str, Any]:
+        """config.json as it is; empty if there is none that can be read."""
         try:
-            saved = read_json(self.folder / "config.json", dict[str, Any], finite=False)
+            saved: dict[str, Any] = read_json(
+                self.folder / "config.json", dict[str, Any], finite=False
+            )
         except UserError:
-            return False
-        return set(saved) >= REQUIRED
+            return {}
+        return saved
+
+    def _has_begun(self) -> bool:
+        """Whether a training has left something to keep: a row, a checkpoint, a failed batch."""
+        try:
+            rows = self.metrics_path.exists() and self.metrics_path.stat().st_size > 0
+            steps = checkpoint.steps(self.checkpoints)
+        except (OSError, UserError):
+            return True
+        return rows or bool(steps) or (self.folder / "not-finite.json").exists()
 
     def begin_session(self, session: dict[str, Any]) -> None:
         """Record where a session of training comes from, before its first step."""
@@ -280,6 +317,28 @@ class Run:
         path = self.folder / "provenance.json"
         with os_errors_in_one_line(f"cannot write {path}"):
             write_json(path, sessions)
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folder and its parents, as far as they do not exist, innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _remove(lock: Path, made: list[Path]) -> None:
+    """Remove a lock and the folders that were made for it."""
+    with contextlib.suppress(OSError):
+        lock.unlink()
+        for folder in made:
+            folder.rmdir()
+
+
+def seeds_in(folder: Path) -> str:
+    """The seeds of the runs in a folder, in words; empty if there are none."""
+    names = [run.parent.name.removeprefix("seed-") for run in folder.glob("seed-*/config.json")]
+    seeds = sorted(int(name) for name in names if name.isdecimal())
+    if len(seeds) > 3 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def run_at(path: Path | str) -> Run:

@@ -1,7 +1,7 @@
 """The files of a checkpoint, read and compared with its manifest.
 
-A checkpoint is untrusted data, like every file of a run: names, sizes, types and digests are all
-checked, and whatever does not hold makes it a damaged one.
+A checkpoint is untrusted data, like every file of a run: if a name, size, type or digest does not
+match, it is damaged.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Moment(TypedDict):
 
 def read(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """The tensors of a checkpoint folder by group and name, and its state.json."""
+    require_folder(path)
     files = {name: _checked(path, name, file) for name, file in _manifest(path).items()}
     if "model.safetensors" not in files or "state.json" not in files:
         raise Damaged(f"{path}: damaged, it has no model or no state")
@@ -65,6 +66,12 @@ def read(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         name.removesuffix(".safetensors"): _tensors(path, name, files[name]) for name in files
     }
     return tensors, state
+
+
+def require_folder(path: Path) -> None:
+    """Refuse a link: the checkpoint behind it would never be deleted, or might change."""
+    if path.is_symlink():
+        raise Unreadable(f"{path}: a symbolic link, expected the folder itself")
 
 
 def _manifest(path: Path) -> dict[str, File]:

@@ -132,10 +132,10 @@ class Task(ABC):
         del metrics["score"]
         return metrics
 
-    # -- looking at a trained model, for those that have rules or roll-outs ---------------------
+    # -- traces and roll-outs of a trained model, if it has any ---------------------------------
 
     def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
-        """The inputs of `trace` for the first examples of a split; None: for a few."""
+        """The inputs of `trace` for the first examples of a split, by default a few."""
         raise UserError("trace: this experiment has no examples to trace")
 
     def trace(self, model: Any, *inputs: Tensor) -> Trace:
@@ -149,8 +149,8 @@ class Task(ABC):
 
         Args:
             split: "validation" or "test".
-            count: number of episodes; None: a few.
-            steps: steps of each; None: all.
+            count: number of episodes, by default a few.
+            steps: steps of each, by default all.
         """
         raise UserError("rollout: this experiment has no episodes, only single steps")
 
@@ -166,7 +166,7 @@ class Task(ABC):
 
 
 FEW = 8
-"""Examples or episodes that are looked at if no number is given."""
+"""Default number of examples or episodes."""
 
 
 def how_many(name: str, wanted: int | None, most: int, what: str, usual: int = FEW) -> int:

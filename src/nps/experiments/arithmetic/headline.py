@@ -7,6 +7,7 @@ from nps.experiments.headline import (
     Headline,
     Metrics,
     Row,
+    error_sentence,
     numbers_table,
     segregation_row,
     segregation_sentence,
@@ -25,11 +26,7 @@ def headline(metrics: Metrics) -> Headline:
         Row("Right context", f"{metrics['context_accuracy']:.2f}", chance, "chance"),
     ]
     count = sum(map(sum, metrics["table"]))
-    learned = (
-        f"The error is {error / copied:.2g} of that of copying the input."
-        if error < copied
-        else "No better than copying the input: it has not learned the operations."
-    )
+    learned = error_sentence(error, copied, "copying the input")
     return Headline(
         f"{segregation_sentence(metrics)} {learned}",
         numbers_table(rows, f"{count:,} examples"),

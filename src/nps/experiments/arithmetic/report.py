@@ -60,7 +60,7 @@ class RuleInWords(TypedDict):
 
 
 class Tested(TypedDict):
-    """test.json, as far as it is read here."""
+    """The fields of test.json that are read here."""
 
     mse: float
     segregation: float

@@ -13,7 +13,7 @@ from nps.worlds.custom import Channels
 LEAST_HELD_OUT = 0.001
 """One of a thousand episodes. The most is a third: then all three sets have the same size."""
 MOST_FRAMES = 16
-"""Limit for stacked frames, each of which makes every image larger."""
+"""Most stacked frames; each makes every image larger."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Config(WorldModelConfig):
     channels: Channels | None = None
     """Position of the channels in images, first or last; default: inferred from the shape."""
     frames: int = 1
-    """Frames of an observation, the newest first: one holds no velocity. At an episode's start its
-    first frame is repeated."""
+    """Frames stacked into an observation, newest first: a single frame does not show velocity. At
+    the start of an episode its first frame is repeated."""
     batch_size: int = 128
     """Transitions per step."""
     slots: int = 5

@@ -1,4 +1,4 @@
-"""How long a training on the user's own episodes takes on a CPU, and what is faster."""
+"""How long training on the user's own episodes takes on a CPU, and what is faster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nps.models.world_model import WorldModel
 from nps.training.task import Batch
 
 FASTEST = "small"
-"""The extractor, about five times as fast as the default on a CPU."""
+"""The fastest extractor, about five times as fast as the default on a CPU."""
 LONG = 20 * 60
-"""Seconds from which a training is called long."""
+"""Seconds above which the user is told."""
 
 
 def advice(task: CustomTask, model: WorldModel, config: Config) -> str | None:
-    """One line if the training takes long here; None if not, or if there is no faster way."""
+    """One line if training will take long here; None if not, or if nothing is faster."""
     if task.device.type != "cpu" or config.extractor == FASTEST:
         return None
     steps = config.epochs * (task.examples // config.batch_size)
@@ -28,7 +28,7 @@ def advice(task: CustomTask, model: WorldModel, config: Config) -> str | None:
 
 
 def slow(seconds: float) -> str:
-    """The line for a training that takes so long."""
+    """The line for a training of this many seconds."""
     hours = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes"
     return (
         f"this takes about {hours} on this CPU; faster: --extractor {FASTEST}, fewer --epochs, "

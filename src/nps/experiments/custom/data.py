@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nps.experiments.custom.config import Config
-from nps.experiments.world_models.config import HORIZONS
+from nps.experiments.world_models.config import ENOUGH, HORIZONS
 from nps.experiments.world_models.episodes import numbered
 from nps.training import rng
 from nps.worlds.custom import RecordedEpisodes
@@ -31,9 +31,9 @@ MOST = {"validation": 1_000, "test": 10_000}
 """Most segments that are rolled out; if there are more, they are subsampled evenly."""
 TEST_STEPS = "test steps"
 """The set of roll-outs of unequal length that hold every step of the test episodes."""
-MOST_STEPS, LEAST_ROLLOUTS = 5_000, 30
-"""Most steps of these, but not fewer roll-outs: each prediction is compared with every distinct
-observation."""
+MOST_STEPS = 5_000
+"""Most steps of these, since each prediction is compared with every distinct observation; but
+always enough roll-outs for a verdict."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _every_step(
     episode = torch.arange(len(which)).repeat_interleave(count)
     offset = most * (torch.arange(len(episode)) - (count.cumsum(0) - count)[episode])
     frames = (steps[episode] - offset).clamp(max=most) + 1
-    some = _some(torch.arange(len(episode)), max(LEAST_ROLLOUTS, MOST_STEPS // most))
+    some = _some(torch.arange(len(episode)), max(ENOUGH, MOST_STEPS // most))
     return (starts[episode] + offset)[some], frames[some]
 
 

@@ -1,4 +1,4 @@
-"""What `nps inspect` shows of a world model of one's own episodes."""
+"""What `nps inspect` shows of a world model of the user's own episodes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def shares_table(rows: Mapping[str, Sequence[Share]], test: Mapping[str, Any]) -
 
 
 def missing(share: Share, several: bool) -> list[str]:
-    """A dash if this model has one seed and another several."""
+    """A dash if its seeds give no interval, being one or equal, and others do."""
     return ["–"] if several and share.over_seeds is None else []
 
 

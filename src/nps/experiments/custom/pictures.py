@@ -1,4 +1,4 @@
-"""Pictures of a world model of one's own episodes: roll-outs step by step, maps of the slots."""
+"""Pictures of a world model of the user's own episodes: roll-outs, and maps of the slots."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
 SHOWN, SHOWN_STEPS = 3, 10
-"""Roll-outs and steps that are drawn."""
+"""Number of roll-outs and steps that are drawn."""
 SHOWN_SLOTS = 8
 SHOWN_FIRINGS = 4
-"""Rules that fired, named below a step."""
+"""Most fired rules that are listed below a step."""
 SHOWN_NUMBERS = 3
-"""Numbers of a continuous action, named below a step."""
+"""Most components of a continuous action that are listed below a step."""
 FITTED_ON = 1_000
-"""Training images that the read-out is fitted on."""
+"""Number of training images that the read-out is fitted on."""
 
 
 def rollout_figure(task: Any, model: WorldModel, steps: PredictedSteps) -> list[Figure]:
@@ -126,7 +126,7 @@ def spaced(count: int, most: int) -> Int[Tensor, "n"]:
 
 
 def newest(task: Any, images: Shaped[Tensor, "n H W C"]) -> Shaped[Tensor, "n H W c"]:
-    """Of stacked frames, the newest, which is the first."""
+    """The newest of stacked frames, which comes first."""
     return images[..., : images.shape[-1] // task.config.frames]
 
 

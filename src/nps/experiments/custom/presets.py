@@ -17,5 +17,5 @@ ADJUSTABLE = {
     "epochs": "Passes over the training set (default: 100, quick: 10).",
     "extractor": "The encoder of the images: on a CPU, small is by far the fastest "
     "(default: medium, quick: small).",
-    "frames": "Frames of an observation: one holds no velocity (default: 1).",
+    "frames": "Frames stacked into an observation: one does not show velocity (default: 1).",
 }

@@ -1,7 +1,7 @@
 """The report on world models of the user's own episodes.
 
-It leads with what can be concluded: the share of predicted steps beside copying the input and
-chance, and the verdict of each model. C-SWM's ranking follows.
+It begins with what can be concluded: the verdict on each model, and the share of predicted steps
+next to copying the input and chance. C-SWM's ranking follows.
 """
 
 from __future__ import annotations

@@ -8,19 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ENOUGH = 30
-"""Roll-outs from which a verdict is given."""
+from nps.experiments.world_models.config import ENOUGH
+
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Number of seeds -> half-width of the 95 % interval of their mean, in standard errors (Student's
 t); beyond ten 2.2 is close enough."""
 ALL = "all"
+EQUAL = 1e-9
+"""Per cent; seeds that differ by less have the same number but for rounding."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """One row: the share of right predictions after so many steps, all numbers in per cent.
+    """One row: the share of correct predictions after a number of steps, in per cent.
 
-    Of several seeds all numbers are means, also the ends of their intervals over roll-outs.
+    For several seeds all numbers are means over seeds, even the ends of intervals over roll-outs.
     """
 
     steps: str
@@ -36,7 +38,7 @@ class Share:
     chance: float
     rollouts: int
     over_seeds: tuple[float, float] | None
-    """95 % interval over seeds, if there are several."""
+    """95 % interval over seeds, if there are several and they differ."""
 
     @property
     def enough(self) -> bool:
@@ -84,7 +86,7 @@ CAPTION = (
 
 
 PARTS = ("predicted", "predicted_low", "predicted_high", "copied", "gain_low", "gain_high")
-"""Test metrics of each number of steps, and `predicted_rollouts`."""
+"""Test metrics for each number of steps, next to `predicted_rollouts`."""
 
 
 def has_shares(test: Mapping[str, Any]) -> bool:
@@ -126,9 +128,13 @@ def _share(tests: Sequence[Mapping[str, Any]], step: str) -> Share:
 
 
 def _over_seeds(numbers: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of their mean, or None for a single number."""
+    """The 95 % interval of their mean; None for a single number, and for equal ones.
+
+    Equal numbers do not show how far other seeds would be from them: the interval would have no
+    width, however few they are.
+    """
     count = len(numbers)
-    if count == 1:
+    if max(numbers) - min(numbers) < EQUAL:
         return None
     half = T_95.get(count, 2.2) * statistics.stdev(numbers) / math.sqrt(count)
     middle = statistics.fmean(numbers)

@@ -1,4 +1,4 @@
-"""How many steps of the held-out episodes a model predicts, beside copying the input and chance.
+"""How many held-out steps a model predicts, next to copying the input and chance.
 
 Every held-out step is predicted from the first observation of its roll-out. A prediction is right
 if the true observation is the nearest of all distinct observations of these roll-outs (see
@@ -88,7 +88,7 @@ def encode(model: WorldModel, images: Shaped[Tensor, "n H W C"]) -> Float[Tensor
 
 
 def observations(data: Episodes) -> Observations:
-    """Number the observations, equal exactly for equal images."""
+    """Number the observations; equal images get the same number."""
     times = torch.arange(int(data.lengths.max()), device=data.lengths.device)
     inside = times < data.lengths[:, None]
     where = Moments(*inside.nonzero(as_tuple=True))
@@ -107,7 +107,7 @@ def observations(data: Episodes) -> Observations:
 
 
 def padded_actions(data: Episodes) -> Shaped[Tensor, "E T ..."]:
-    """The actions of each roll-out; after its end, its last one again."""
+    """The actions of each roll-out, padded with its last one."""
     count, most = len(data.lengths), int(data.lengths.max()) - 1
     times = torch.arange(most, device=data.lengths.device)
     time = times.expand(count, -1).minimum(data.lengths[:, None] - 2)
@@ -117,7 +117,7 @@ def padded_actions(data: Episodes) -> Shaped[Tensor, "E T ..."]:
 
 
 def horizons(longest: int) -> list[int]:
-    """Numbers of steps of which a report speaks: C-SWM's, and the longest that there is."""
+    """Numbers of steps that are reported: those of C-SWM, and the longest there is."""
     return sorted({longest, *(step for step in HORIZONS if step <= longest)})
 
 

@@ -1,16 +1,17 @@
-"""What the shares of predicted steps allow one to conclude, and what not, in a few sentences."""
+"""What can be concluded from the shares of predicted steps, in a few sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nps.experiments.custom.shares import ENOUGH, Share, shares
-from nps.experiments.world_models.config import HORIZONS
+from nps.experiments.custom.shares import Share, shares
+from nps.experiments.world_models.config import ENOUGH, HORIZONS
+from nps.experiments.world_models.headline import in_steps
 
 
 def verdict(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
-    """What can be concluded from the test metrics of one seed or several, and what can not.
+    """What can be concluded from the test metrics of one or several seeds, and what cannot.
 
     Args:
         tests: the metrics of each seed.
@@ -77,7 +78,7 @@ def _comparison(judged: Sequence[Share]) -> str:
 
 
 def _too_few(few: Sequence[Share]) -> list[str]:
-    """What so few roll-outs do not show."""
+    """What cannot be concluded from so few roll-outs."""
     if not few:
         return []
     shown, unclear = [row for row in few if row.better], [row for row in few if not row.better]
@@ -124,7 +125,7 @@ def _advice(config: Mapping[str, Any]) -> list[str]:
 
 
 def _dropped(rows: Sequence[Share], config: Mapping[str, Any]) -> list[str]:
-    """Name the numbers of steps that were asked for and that no held-out episode has."""
+    """Name the horizons that were requested but that no held-out episode reaches."""
     wanted = config.get("test_steps", max(HORIZONS))
     longest = int(rows[-1].steps)
     dropped = [step for step in sorted({*HORIZONS, wanted}) if longest < step <= wanted]
@@ -137,7 +138,4 @@ def _dropped(rows: Sequence[Share], config: Mapping[str, Any]) -> list[str]:
 
 
 def _steps(rows: Sequence[Share], word: str = "and") -> str:
-    """`1, 5 and 10 steps`."""
-    *first, last = (row.steps for row in rows)
-    text = f"{', '.join(first)} {word} {last}" if first else last
-    return f"{text} step" if text == "1" else f"{text} steps"
+    return in_steps((row.steps for row in rows), word)

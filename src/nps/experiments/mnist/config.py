@@ -82,6 +82,8 @@ class Config(RuleSettings):
         require_number("shift", self.shift, 0.0, 1.0, open_top=False)
         require_choice("model", self.model, ("nps", "mlp"))
         require_choice("world", self.world, get_args(World))
+        if self.start_from is not None and not self.start_from.strip():
+            raise ValueError("start_from: got an empty path, expected a folder of runs")
         if self.start_from is not None and not self.flip:
             raise ValueError("start_from requires flip=True (--flip)")
         for name in ("balance", "dropout"):

@@ -6,6 +6,7 @@ from nps.experiments.headline import (
     Headline,
     Metrics,
     Row,
+    error_sentence,
     numbers_table,
     segregation_row,
     segregation_sentence,
@@ -23,8 +24,5 @@ def headline(metrics: Metrics) -> Headline:
     if "segregation" in metrics:  # one MLP has no rules
         rows.append(segregation_row(metrics))
         sentences.append(segregation_sentence(metrics))
-    if error < floor:
-        sentences.append(f"The error is {error / floor:.2g} of that of {FLOORS[name]}.")
-    else:
-        sentences.append(f"No better than {FLOORS[name]}: it has not learned the operations.")
+    sentences.append(error_sentence(error, floor, FLOORS[name]))
     return Headline(" ".join(sentences), numbers_table(rows, f"{metrics['pairs']:,} pairs"))

@@ -36,7 +36,7 @@ class Floors(TypedDict):
 
 
 class Tested(TypedDict):
-    """test.json, as far as every report reads it."""
+    """The fields of test.json that every report reads."""
 
     mse: float
     floors: Floors

@@ -15,9 +15,9 @@ from nps.errors import UserError
 from nps.experiments.balance import use_entropy
 from nps.experiments.mnist.compose import composition
 from nps.experiments.mnist.config import BUILD, Config
-from nps.experiments.mnist.looking import rolled_out, traced
 from nps.experiments.mnist.pictures import digits_picture, pictures
 from nps.experiments.mnist.surgery import deletion, fifth
+from nps.experiments.mnist.tracing import rolled_out, traced
 from nps.experiments.start import best_of
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
@@ -154,7 +154,7 @@ class MnistTask(Task):
             "table": table.tolist(),
         }
 
-    # -- looking at a trained model -----------------------------------------------------------
+    # -- traces and roll-outs of a trained model ----------------------------------------------
 
     def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
         """The first pairs of the chains of a split."""

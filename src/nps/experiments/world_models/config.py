@@ -18,6 +18,8 @@ from nps.rules.config import ContextGradient
 Statistics = Literal["running", "settled"]
 HORIZONS = (1, 5, 10)
 """Numbers of steps after which predictions are ranked, as in C-SWM."""
+ENOUGH = 30
+"""Roll-outs from which a verdict is given."""
 MOST_STAGES = 1_000
 Selection = Literal["linear", "mlp", "per-slot"]
 Perception = Literal[Extractor, "slot-attention"]

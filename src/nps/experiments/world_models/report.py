@@ -19,7 +19,7 @@ MAIN = ("h1_1", "h1_5", "h1_10", "identity_h1_1", "identity_h1_10")
 
 
 class Tested(TypedDict):
-    """test.json, as far as it must be there: metrics depend on how long the episodes are."""
+    """The required fields of test.json; further metrics depend on the length of the episodes."""
 
     h1_1: float
     transition_parameters: int

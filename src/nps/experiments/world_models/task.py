@@ -15,14 +15,14 @@ from torch import Tensor
 
 from nps.experiments.world_models.config import HORIZONS, WorldModelConfig
 from nps.experiments.world_models.episodes import Episodes, steps, transitions
-from nps.experiments.world_models.looking import (
+from nps.experiments.world_models.model import make_dynamics, make_model
+from nps.experiments.world_models.pictures import first_images, image_pool, rollout_picture
+from nps.experiments.world_models.tracing import (
     first_episodes,
     first_transitions,
     rolled_out,
     traced,
 )
-from nps.experiments.world_models.model import make_dynamics, make_model
-from nps.experiments.world_models.pictures import first_images, image_pool, rollout_picture
 from nps.inspect.rollouts import predict_images
 from nps.metrics.ranking import hits_and_mrr, ranks, report
 from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, negative_moments, negatives
@@ -208,7 +208,7 @@ class WorldModelTask(Task, Generic[C, E]):
         found = predict_images(model, images, action, image_pool(train, DRAWN_FROM))
         return {"rollouts": rollout_picture(found)}
 
-    # -- looking at a trained model -----------------------------------------------------------
+    # -- traces and roll-outs of a trained model ----------------------------------------------
 
     def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
         return first_transitions(self.sets[split], count, split)

@@ -1,4 +1,4 @@
-"""The layout that every source of episodes is brought into, and what a source may raise.
+"""The layout that all sources of episodes are converted to, and their errors.
 
 Row n of every array is one time step: the image (`obs`), the action taken there (`action`), and
 whether the episode ends with it (`episode_end`). The action of an episode's last row is never used.
@@ -42,7 +42,7 @@ def optional(module: str, path: Path, what: str, name: str) -> Any:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Readers raise many kinds of errors for damaged files: each becomes one line."""
+    """Report whatever a reader raises for a damaged file in one line."""
     try:
         yield
     except UserError:

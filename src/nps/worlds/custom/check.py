@@ -1,6 +1,6 @@
-"""Check the arrays of one source of episodes, and make tensors of them.
+"""Check the arrays of one source of episodes, and convert them to tensors.
 
-Whatever does not fit is refused in one line that names the source, the key and the row.
+Invalid data are refused in one line that names the source, the key and the row.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def checked(path: Path, arrays: Arrays, channels: Channels | None) -> Checked:
 
 
 def _listed(names: list[str]) -> str:
-    """The first few names on one line, whatever characters they have."""
+    """The first few names on one line, with control characters escaped."""
     few = [name if name.isprintable() else repr(name) for name in names[:LISTED_KEYS]]
     more = [f"{len(names) - LISTED_KEYS} more"] if len(names) > LISTED_KEYS else []
     return ", ".join(few + more) or "nothing"
@@ -167,7 +167,7 @@ def _tensor(key: str, array: ndarray) -> Tensor:
 
 
 def require_change(obs: Iterable[ndarray] | Shaped[Tensor, "N ..."]) -> None:
-    """Refuse images that are all the same: a camera that is off, or nothing that is drawn."""
+    """Refuse images that are all the same: the camera was off, or nothing was rendered."""
     images = iter(obs)
     first = np.asarray(next(images))
     if all(np.array_equal(first, np.asarray(image)) for image in images):

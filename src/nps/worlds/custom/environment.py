@@ -1,4 +1,4 @@
-"""A Gymnasium environment whose observations are images, or that draws some (extra `gym`)."""
+"""A Gymnasium environment whose observations are images, or that renders them (extra `gym`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Size = tuple[int, int]
 
 
 def make(name: str, wrappers: Sequence[str] = ()) -> Any:
-    """The environment inside its wrappers, able to draw if its observations are not images.
+    """The environment inside its wrappers, able to render if its observations are not images.
 
     Args:
         name: one that `gymnasium.make` knows, or `package:name`, which imports the package first.
@@ -47,7 +47,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> Any:
                 env = wrap(env)
         return env
 
-    # Some draw only if asked when they are made, and some wrappers need one that draws.
+    # Most render only with a render_mode given here, and some wrappers need one that renders.
     first: UserError | None = None
     try:
         env = build()
@@ -63,15 +63,15 @@ def make(name: str, wrappers: Sequence[str] = ()) -> Any:
 
 
 def image_of(env: Any, observation: Any, size: Size | None = None) -> ndarray:
-    """The observation if it is an image, else what the environment draws, (H, W, C) in bytes."""
+    """The observation if it is an image, otherwise the rendered frame: (H, W, C), uint8."""
     image = observation if is_image(env.observation_space) else env.render()
     image = with_channels(image, 3) if isinstance(image, ndarray) else image
     if not isinstance(image, ndarray) or image.ndim != 3 or image.dtype != np.uint8:
         raise UserError(
-            "the environment neither observes nor draws images of bytes; --wrapper can change that"
+            "the environment has no uint8 images, observed or rendered; --wrapper can change that"
         )
     if size is None:
-        return np.array(image)  # some environments draw into the same array again
+        return np.array(image)  # some environments render into the same array again
     planes = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()
     small = F.interpolate(planes, size, mode="bilinear", antialias=True)
     return small[0].permute(1, 2, 0).round().clamp(0, 255).byte().numpy()

@@ -81,15 +81,15 @@ def stack_frames(
     at: Int[Tensor, "n"],
     frames: int,
 ) -> Shaped[Tensor, "n H W frames*C"]:
-    """The observations at some time steps: each frame and those before it, the newest first.
+    """Observations at some time steps: the frame there and those before it, newest first.
 
-    One frame holds no velocity. Before an episode's start its first frame is repeated.
+    Before the start of an episode its first frame is repeated.
 
     Args:
         obs: every frame.
         first: for each frame, the first one of its episode.
         at: the time steps.
-        frames: how many of them make an observation.
+        frames: number of frames in an observation.
     """
     if frames == 1:
         return obs[at]

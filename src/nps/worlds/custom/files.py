@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,10 @@ def read_hdf5(path: Path) -> tuple[Arrays, list[str]]:
 
 
 def stored_elsewhere(h5py: Any, group: Any, key: str) -> str | None:
-    """Why the numbers of a data set are not in the file itself; None if they are.
+    """Where the values of a data set are, if not in the file itself; None if they are.
 
-    Where its other file is missing, HDF5 returns fill values for a virtual data set without a
-    word. A link is not followed: it may lead to another file by way of a third.
+    HDF5 silently returns fill values for a virtual data set whose source is missing. Links are not
+    followed: they may lead to other files.
     """
     link = group.get(key, getlink=True)
     if isinstance(link, h5py.ExternalLink):
@@ -77,6 +78,22 @@ def stored_elsewhere(h5py: Any, group: Any, key: str) -> str | None:
         return f"a virtual data set of {data.virtual_sources()[0].file_name!r}"
     if data.external:
         return f"stored in {data.external[0][0]!r}"
-    if data.size and data.shape and not data.id.get_storage_size():
+    return not_written(data)
+
+
+def not_written(data: Any) -> str | None:
+    """How much of a data set is missing; None if all of it is there, as far as HDF5 knows.
+
+    HDF5 returns fill values for chunks that were never written, such as those of a recording that
+    was broken off. Only of flags (booleans) chunks may be missing: some write nothing but the true
+    ones.
+    """
+    if not data.size or not data.shape:
+        return None
+    if not data.id.get_storage_size():
         return "never written"
-    return None
+    if data.chunks is None or data.dtype.kind == "b":
+        return None
+    chunks = math.prod(-(-side // of) for side, of in zip(data.shape, data.chunks, strict=True))
+    written = data.id.get_num_chunks()
+    return f"only {written} of {chunks} chunks written" if written < chunks else None

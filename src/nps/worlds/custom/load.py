@@ -1,4 +1,4 @@
-"""Read episodes from whatever holds them: a file, a folder of files, Minari or LeRobot."""
+"""Read episodes from a file, a folder of files, a Minari data set or a LeRobot folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load_episodes(
 
 
 def locate(path: str | Path) -> Path:
-    """The file or folder that a user names; `minari:ID` is a folder of Minari's."""
+    """The path of a file or folder; of `minari:ID`, the folder in which Minari keeps it."""
     name = str(path)
     if name.startswith(minari.PREFIX):
         return minari.folder_of(name.removeprefix(minari.PREFIX))

@@ -1,4 +1,4 @@
-"""Record episodes of a Gymnasium environment, under random actions or a policy, into one file."""
+"""Record episodes of a Gymnasium environment, with random actions or a policy, into one file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nps.worlds.custom.user_code import errors_in_one_line
 
 Policy = Callable[[Any, Any], Any]
 """policy(observation, action_space) -> action. The observation is the environment's own, which may
-be a vector of numbers where the recorded images are drawn."""
+be a vector while the recorded images are rendered."""
 
 
 def record(
@@ -38,7 +38,7 @@ def record(
     Args:
         env: a Gymnasium environment, e.g. from `nps.worlds.custom.environment.make`.
         episodes: how many.
-        steps: an episode is cut after so many actions.
+        steps: most actions of an episode; longer ones are cut.
         seed: of the environment and of random actions.
         size: (H, W) that images are resized to; by default they stay as they are.
         policy: chooses the actions; by default they are random.
@@ -68,8 +68,10 @@ def record(
     arrays = joined(recorded)
     try:
         require_change(arrays["obs"])
-    except ValueError as error:  # some draw nothing with SDL_VIDEODRIVER=dummy
-        raise UserError(f"{error}; does the environment draw? --wrapper can change that") from None
+    except ValueError as error:  # some render nothing with SDL_VIDEODRIVER=dummy
+        raise UserError(
+            f"{error}; does the environment render? --wrapper can change that"
+        ) from None
     return arrays
 
 
@@ -90,7 +92,7 @@ def _chosen(policy: Policy | None, observation: Any, space: Any) -> Any:
 
 
 def require_output(path: Path) -> None:
-    """Refuse a file that exists or cannot be written, before minutes are spent."""
+    """Refuse a file that exists or cannot be written, before anything is recorded."""
     if suffix(path) not in SUFFIXES or not path.parent.is_dir():
         raise UserError(f"{path}: expected {', '.join(SUFFIXES)} in a folder that exists")
     if path.exists():
@@ -100,7 +102,7 @@ def require_output(path: Path) -> None:
 
 
 def save(path: Path, arrays: Arrays) -> None:
-    """As the suffix says; the file is whole or not there."""
+    """Write a file in the format of its suffix, whole or not at all."""
     packed = io.BytesIO()
     if suffix(path) == ".npz":
         np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]

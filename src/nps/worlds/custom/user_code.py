@@ -16,7 +16,7 @@ from nps.errors import UserError, nearest
 
 @contextmanager
 def modules_here() -> Iterator[None]:
-    """Import from the current folder too, which the `nps` command by itself does not."""
+    """Import from the current folder too, which the `nps` command does not do by itself."""
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
@@ -43,11 +43,11 @@ def find(flag: str, name: str) -> Any:
 
 @contextmanager
 def errors_in_one_line(what: str, own: object = None) -> Iterator[None]:
-    """An exception of code that is not ours as one line, with the line of code that raised it.
+    """Report an exception in the user's code in one line, with the line of code that raised it.
 
     Args:
         what: names the code in the message.
-        own: a function of the user's: the last line in its file is shown, not one in a library.
+        own: the user's function: the last line in its file is shown, not one in a library.
     """
     try:
         yield

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from nps.worlds.arithmetic import OPERATIONS
 
-EXAMPLE = Path(__file__).parent.parent / "examples/train_and_look.py"
+EXAMPLE = Path(__file__).parent.parent / "examples/train_and_inspect.py"
 
 
-def test_train_and_look_finds_a_rule_for_each_operation(tmp_path):
+def test_train_and_inspect_finds_a_rule_for_each_operation(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)],

@@ -1,9 +1,9 @@
-"""Train coordinate arithmetic for a few seconds, and look at what was learned, cell by cell.
+"""Train coordinate arithmetic for a few seconds, and inspect what was learned, cell by cell.
 
 The cells are those of a notebook: open this file in VS Code, PyCharm or Jupyter (jupytext), or run
 it whole:
 
-    python examples/train_and_look.py
+    python examples/train_and_inspect.py
 """
 
 # %% What can be trained, and with which settings
@@ -15,7 +15,7 @@ print(preset.about)
 print(f"{preset.config.rules} rules, {preset.config.epochs} epochs")
 
 # %% Train it shorter than the preset does; the same cell again resumes, or is done at once
-run = nps.train("arithmetic-sharp", out="runs/look", epochs=20, restart_at=0.5, settle_from=0.5)
+run = nps.train("arithmetic-sharp", out="runs/inspect", epochs=20, restart_at=0.5, settle_from=0.5)
 print(run)
 
 # %% How did it go? Rows of the log, or one curve: epochs and values
@@ -39,5 +39,5 @@ with run.model.layer.rules.disabled(0):
     print(run.trace(n=5).rule[:, 0])
 
 # %% Later, or in another process
-again = nps.load("runs/look")
+again = nps.load("runs/inspect")
 print(f"test MSE {again.test()['mse']:.4f}")
