@@ -27,7 +27,7 @@ def make(kind, reader=SlotReader):
     assert isinstance(layer, KINDS[kind])
     encoder, decoder = FrameEncoder(16, 6), BroadcastDecoder(8, 16, 6)
     model = Scoff(encoder, reader(3, 8, 6), layer, decoder, hidden_dim=16).eval()
-    torch.nn.init.normal_(model.move[-1].weight)  # it starts at zero
+    torch.nn.init.normal_(model.move[-1].weight, std=0.1)  # it starts at zero
     return model
 
 

@@ -50,6 +50,6 @@ SMALL: dict[str, Any] = {
     "validation_scenes": 32,
     "test_scenes": 50,
 }
-"""32 × 32 pixels and 4,000 steps, for a CPU."""
+"""32 × 32 pixels and 4,000 steps, for a CPU. Too little for slots to separate (docs/notes/balls.md)."""
 
 QUICK = {"balls": SMALL, "balls-none": SMALL}
