@@ -121,8 +121,8 @@ class BroadcastDecoder(nn.Module):
     """Draw each slot by itself: colour and mask of every pixel; then add them up.
 
     A slot is copied to a grid of 8 × 8 cells, each with its position embedding; every layer of the
-    next ones doubles the size. Small images get as many hidden layers: with a single one, slots
-    draw smears instead of discs.
+    next ones doubles the size. Small images get two hidden layers as well: with one, the error fell
+    more slowly.
 
     Args:
         slot_dim: D, size of a slot.

@@ -50,6 +50,7 @@ SMALL: dict[str, Any] = {
     "validation_scenes": 32,
     "test_scenes": 50,
 }
-"""32 × 32 pixels and 4,000 steps, for a CPU. Too little for slots to separate (docs/notes/balls.md)."""
+"""32 × 32 pixels and 4,000 steps, for a CPU: slots have not been seen to separate in them
+(docs/notes/balls.md)."""
 
 QUICK = {"balls": SMALL, "balls-none": SMALL}
