@@ -183,7 +183,7 @@ class Run:
         with os_errors_in_one_line(f"cannot write to {self.folder}"):
             made = _missing(self.folder)
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock: IO[str] = open(path, "a+", opener=own_file)  # noqa: SIM115
+            lock: IO[str] = open(path, "a+", errors="replace", opener=own_file)  # noqa: SIM115
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
