@@ -183,7 +183,7 @@ class Run:
         with os_errors_in_one_line(f"cannot write to {self.folder}"):
             made = _missing(self.folder)
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock: IO[str] = open(path, "a+", opener=own_file)  # noqa: SIM115
+            lock: IO[str] = open(path, "a+", errors="replace", opener=own_file)  # noqa: SIM115
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -251,9 +251,9 @@ class Run:
         self.require_same(identity)
         if self.identity() is None:
             self._require_free("nps would overwrite them")
-        if self.metrics_path.is_symlink():
+        if os.path.islink(self.metrics_path):
             raise UserError(f"{self.metrics_path}: a symbolic link, expected the file itself")
-        if self.checkpoints.is_symlink() and not self.checkpoints.is_dir():
+        if os.path.islink(self.checkpoints) and not os.path.isdir(self.checkpoints):
             raise UserError(f"{self.checkpoints}: a symbolic link to a folder that is not there")
 
     def require_same(self, identity: dict[str, Any]) -> None:
