@@ -23,12 +23,36 @@ def code_blocks(page: Path, language: str = "") -> list[str]:
     return re.findall(rf"^```{language}.*?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
+def targets(page: Path) -> list[str]:
+    """Where the links and images of a page lead, besides the web."""
+    text = re.sub(r"^```(?!\{image\}).*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"\{image\} (\S+)", text)
+    return [target for target in found if not target.startswith("http")]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them, and those it sets itself."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in headings}
+    return slugs | set(re.findall(r"^\(([\w-]+)\)=$", text, re.MULTILINE))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_and_images_lead_to_files(page):
-    text = re.sub(r"^```(?!\{image\}).*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"\{image\} (\S+)", text)
-    local = [target.split("#")[0] for target in targets if not target.startswith("http")]
+    local = [target.split("#")[0] for target in targets(page)]
     missing = [target for target in local if target and not (page.parent / target).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_headings(page):
+    missing = []
+    for target in targets(page):
+        path, _, heading = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        if heading and heading not in anchors(to):
+            missing.append(target)
     assert missing == []
 
 

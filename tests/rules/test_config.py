@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from nps import ParallelNPS, RuleConfig, SequentialNPS
-from nps.rules.layer import LayerOptions, RuleLayer
+from nps.rules.construction import LayerOptions
+from nps.rules.layer import RuleLayer
 
 BOTH = pytest.mark.parametrize("kind", [SequentialNPS, ParallelNPS])
 OTHER = RuleConfig(

@@ -271,12 +271,13 @@ def test_a_folder_with_files_of_others_is_not_trained_into(tmp_path, name, fresh
     assert (tmp_path / name).read_text() == "mine\n"
 
 
-def test_a_lock_of_another_program_is_not_overwritten(tmp_path):
-    (tmp_path / ".lock").write_text("held by make")
+@pytest.mark.parametrize("content", [b"held by make", b"\xbd7"])
+def test_a_lock_of_another_program_is_not_overwritten(tmp_path, content):
+    (tmp_path / ".lock").write_bytes(content)
     _, err = call(*TRAIN, "--out", str(tmp_path), code=2)
     assert ".lock: not a lock of nps" in err
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
-    assert (tmp_path / ".lock").read_text() == "held by make"
+    assert (tmp_path / ".lock").read_bytes() == content
 
 
 def test_empty_folders_are_not_in_the_way(tmp_path):

@@ -12,7 +12,8 @@ from nps.rules.bind import Bound, bind_contexts
 from nps.rules.check import require_number
 from nps.rules.choice import drop_scores
 from nps.rules.config import MAX_HANDICAP, Query, RuleConfig
-from nps.rules.layer import LayerOptions, RuleLayer
+from nps.rules.construction import LayerOptions
+from nps.rules.layer import RuleLayer
 from nps.rules.noise import StageNoise
 from nps.rules.projection import Factory, Projection, match, reset_linear
 from nps.rules.select import Selected, select_primaries, select_rules

@@ -53,7 +53,7 @@ def in_the_way(folder: Path) -> list[str]:
         names.append(CONFIG)
     for name in FOLDERS:
         path = folder / name
-        if os.path.lexists(path) and (not path.is_dir() or _entries(path)):
+        if os.path.lexists(path) and (not os.path.isdir(path) or _entries(path)):
             names.append(name)
     return names
 
@@ -62,7 +62,7 @@ def require_clearable(folder: Path) -> None:
     """Refuse links in the place of what a run writes, and what there is no permission to delete."""
     paths = owned(folder)
     for path in [folder / CONFIG, *(folder / name for name in FOLDERS), *paths]:
-        if path.is_symlink() and path.parent != folder / "checkpoints":
+        if os.path.islink(path) and path.parent != folder / "checkpoints":
             raise UserError(f"--fresh: {path} is a symbolic link; remove it yourself")
     folders = [path.parent for path in paths] + [path for path in paths if path.is_dir()]
     for path in dict.fromkeys(folders):

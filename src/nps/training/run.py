@@ -6,20 +6,18 @@ again resumes, another is refused with the difference.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from nps import schema
 from nps.errors import UserError
-from nps.files import os_errors_in_one_line, own_file, write_json
+from nps.files import os_errors_in_one_line, write_json
 from nps.reading import Damaged, Missing, read_json, read_json_lines
-from nps.training import checkpoint, clearing
+from nps.training import checkpoint, clearing, lock
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import SCHEMA, with_new_names
 from nps.training.identity import Identity, changes, identity, new_id, require_storable
@@ -174,43 +172,11 @@ class Run:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the folder's lock; a second writer is refused.
-
-        After an error, a folder or lock that was made here is removed if nothing else was written.
-        """
-        path = self.folder / ".lock"
-        new = not os.path.lexists(path)
-        with os_errors_in_one_line(f"cannot write to {self.folder}"):
-            made = _missing(self.folder)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock: IO[str] = open(path, "a+", opener=own_file)  # noqa: SIM115
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Not one that another process has removed since, together with its folder.
-                alone = os.path.samestat(path.stat(), os.fstat(lock.fileno()))
-            except OSError:
-                alone = False
-            lock.seek(0)
-            owner = lock.read(20).strip()
-            if not alone:
-                who = owner or "unknown"
-                raise UserError(f"{self.folder}: in use by another process (pid {who})")
-            if owner and not owner.isdecimal():
-                raise UserError(f"{path}: not a lock of nps; remove it, or choose another --out")
+        """Hold the folder's lock; a second writer is refused."""
+        with lock.hold(self.folder):
             with os_errors_in_one_line(f"cannot write to {self.folder}"):
-                lock.truncate(0)
-                lock.write(str(os.getpid()))
-                lock.flush()
                 clearing.recover(self.folder, self._id())
-            try:
-                yield
-            except BaseException:
-                if new and os.listdir(self.folder) == [".lock"]:
-                    _remove(path, made)
-                raise
-            finally:  # not by closing alone: a process that was forked meanwhile has the file, too
-                fcntl.flock(lock, fcntl.LOCK_UN)
+            yield
 
     @contextmanager
     def claimed(self, identity: dict[str, Any], *, fresh: bool = False) -> Iterator[None]:
@@ -251,9 +217,9 @@ class Run:
         self.require_same(identity)
         if self.identity() is None:
             self._require_free("nps would overwrite them")
-        if self.metrics_path.is_symlink():
+        if os.path.islink(self.metrics_path):
             raise UserError(f"{self.metrics_path}: a symbolic link, expected the file itself")
-        if self.checkpoints.is_symlink() and not self.checkpoints.is_dir():
+        if os.path.islink(self.checkpoints) and not os.path.isdir(self.checkpoints):
             raise UserError(f"{self.checkpoints}: a symbolic link to a folder that is not there")
 
     def require_same(self, identity: dict[str, Any]) -> None:
@@ -317,19 +283,6 @@ class Run:
         path = self.folder / "provenance.json"
         with os_errors_in_one_line(f"cannot write {path}"):
             write_json(path, sessions)
-
-
-def _missing(folder: Path) -> list[Path]:
-    """The folder and its parents, as far as they do not exist, innermost first."""
-    return [path for path in (folder, *folder.parents) if not path.exists()]
-
-
-def _remove(lock: Path, made: list[Path]) -> None:
-    """Remove a lock and the folders that were made for it."""
-    with contextlib.suppress(OSError):
-        lock.unlink()
-        for folder in made:
-            folder.rmdir()
 
 
 def seeds_in(folder: Path) -> str:

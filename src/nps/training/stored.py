@@ -7,6 +7,7 @@ match, it is damaged.
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -70,7 +71,7 @@ def read(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
 
 def require_folder(path: Path) -> None:
     """Refuse a link: the checkpoint behind it would never be deleted, or might change."""
-    if path.is_symlink():
+    if os.path.islink(path):  # False where it cannot be known; reading then says why
         raise Unreadable(f"{path}: a symbolic link, expected the folder itself")
 
 
