@@ -89,14 +89,14 @@ class Watcher(torch.nn.Module):
     def forward(self, frames, *, steps=None, **_):
         self.seen = frames
         b, _, h, w, _ = frames.shape
-        return Prediction(torch.full((b, steps, 3, h, w), 0.5), None, None, None, None, None)
+        return Prediction(torch.full((b, steps, 3, h, w), 0.5), *[None] * 6)
 
 
 @pytest.mark.parametrize("curtain", [False, True])
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_step_draws_its_clips_from_the_states(curtain, count):
     """Clip by clip, against the renderer; the colours are those of the noise."""
-    task = task_of(curtain=curtain, blind=1, first_frames=2, background=False)
+    task = task_of(curtain=curtain, blind=1, first_frames=2, background=False, disagreement=0.0)
     batch, model = batch_of(task, frames=count), Watcher()
     loss, _ = task.loss(model, batch)
     scenes, errors = task.scenes("train"), []
@@ -117,40 +117,20 @@ def test_a_step_draws_its_clips_from_the_states(curtain, count):
     assert loss.item() == pytest.approx(3 * torch.stack(errors).mean().item(), rel=1e-5)
 
 
-def test_slots_that_have_read_a_frame_may_have_to_draw_it():
-    plain, both = task_of(), task_of(reconstruction=0.5)
-    losses = []
-    for task in (plain, both):
-        torch.manual_seed(1)
-        model = task.make_model(0)
-        total, parts = task.loss(model, batch_of(task))
-        losses.append(total.item())
-    assert 3 * parts["mse"].item() == pytest.approx(losses[0], rel=1e-6)
-    again = 3 * parts["reconstruction"].item()
-    assert losses[1] == pytest.approx(losses[0] + 0.5 * again, rel=1e-6)
-
-
-def test_the_background_fades_in():
-    logits = {}
-    for fade in (0.0, 0.4):
-        task = task_of(background_fade=fade)
-        for progress in (0.0, 0.1, 0.5):
-            model = task.make_model(0)
-            task.loss(model, batch_of(task, progress=progress))
-            logits[fade, progress] = model.decoder.background_logit.item()
-    assert list(logits.values()) == pytest.approx([0.0, 0.0, 0.0, -6.0, -4.5, 0.0])
-
-
-def test_slots_pay_for_their_area_in_the_second_half():
-    task = task_of(area=0.1)
+def test_slots_pay_for_their_area_and_for_disagreement():
+    task = task_of(area=0.1, disagreement=0.7)
     model = task.make_model(0)
-    for progress, weight in ((0.0, 0.0), (0.5, 0.0), (0.625, 0.5), (0.8, 1.0)):
+    for progress, weight in ((0.0, 0.0), (0.2, 0.0), (0.325, 0.5), (0.8, 1.0)):
         torch.manual_seed(0)
-        loss, parts = task.loss(model, batch_of(task, progress=progress))
-        assert 0.1 < parts["area"].item() < 1
-        expected = 3 * parts["mse"] + 0.1 * weight * parts["area"]
+        batch = batch_of(task, progress=progress)
+        loss, parts = task.loss(model, batch)
+        torch.manual_seed(0)
+        masks = model(task.training_clips(batch, 4)[:, :3]).masks
+        roots = [math.sqrt(m.mean().item() + 1e-3) for m in masks[:, :, :5].flatten(0, 2)]
+        assert parts["area"].item() == pytest.approx(sum(roots) / 12, rel=1e-4)
+        expected = 3 * parts["mse"] + 0.1 * weight * parts["area"] + 0.7 * parts["disagreement"]
         assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
-    task = task_of(background=False)
+    task = task_of(background=False, disagreement=0.0)
     assert set(task.loss(task.make_model(0), batch_of(task))[1]) == {"mse"}
 
 
@@ -180,7 +160,7 @@ class Oracle(torch.nn.Module):
         super().__init__()
         self.task, self.wrong, self.splits = task, wrong, splits
 
-    def forward(self, frames, *, steps, noise, return_trace):
+    def forward(self, frames, *, steps, slots, noise, return_trace):
         b, slots = noise.shape[:2]
         for name in self.splits:
             images, labels = self.task.draw_frames(self.task.scenes(name).at(slice(b)))
@@ -195,7 +175,7 @@ class Oracle(torch.nn.Module):
         masks = torch.nn.functional.one_hot(component, slots + 1).permute(0, 1, 4, 2, 3)
         empty = torch.zeros(b, steps, slots, 8)
         return Prediction(
-            images.permute(0, 1, 4, 2, 3) / 255, masks.float(), empty, empty, empty, None
+            images.permute(0, 1, 4, 2, 3) / 255, masks.float(), empty, empty, empty, None, None
         )
 
 
@@ -389,7 +369,8 @@ def call(*args, code=0):
         *([f"--interaction={kind}"] for kind in ("attention", "snps", "pnps", "gnn", "none")),
         ["--model=scoff", "--interaction=attention"],
         ["--gate", "--context-gradient=update", "--no-self-context"],
-        ["--no-background", "--upsampling=deconv", "--feature-stride=2", "--curtain", "--blind=1"],
+        ["--no-background", "--feature-stride=2", "--curtain", "--blind=1"],
+        ["--no-places", "--no-zero-start"],
     ],
     ids=" ".join,
 )
@@ -463,11 +444,13 @@ def test_a_report_of_two_models(tmp_path):
         ("scene_frames", 3),
         ("interaction", "gru"),
         ("model", "op3"),
-        ("upsampling", "nearest"),
+        ("extent", 0.0),
+        ("slot_dim", 2),
+        ("places", 1),
         ("feature_stride", 3),
         ("first_frames", 0),
         ("all_frames_from", 1.0),
-        ("background_fade", -0.1),
+        ("disagreement", -0.1),
         ("area", -1.0),
         ("settle_from", 2.0),
         ("interact_from", 1.0),

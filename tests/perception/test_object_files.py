@@ -12,7 +12,8 @@ def test_slot_attention_rounds_go_on_from_the_slots():
     torch.manual_seed(0)
     reader = SlotReader(4, 6, 5, first_iterations=3, iterations=2)
     features, noise = torch.randn(2, 9, 5), torch.randn(2, 4, 6)
-    inputs, start = reader.prepare(features), reader.initial_slots(2, noise)
+    (inputs,) = reader.look_at(features[None])
+    start = reader.begin(inputs, 4, noise)
     first = reader.read(inputs, start, first=True)
     two = reader.read(inputs, start, first=False)
     torch.testing.assert_close(two, reader(features, noise=noise))  # two rounds from the start
@@ -28,7 +29,7 @@ def test_schemata_written_out():
         for p in reader.parameters():
             p.normal_()
     features, slots = torch.randn(2, 9, 5), torch.randn(2, 4, 6)
-    ours = reader.read(reader.prepare(features), slots, first=True)
+    ours = reader.read(reader.look_at(features[None])[0], slots, first=True)
     x = reader.norm_features(features)
     used = set()
     for b in range(2):
@@ -51,17 +52,17 @@ def test_schemata_written_out():
 def test_slots_are_a_set_of_any_number(reader):
     torch.manual_seed(2)
     reader = reader(4, 6, 5).eval()
-    inputs, noise = reader.prepare(torch.randn(2, 9, 5)), torch.randn(2, 7, 6)
+    (inputs,), noise = reader.look_at(torch.randn(1, 2, 9, 5)), torch.randn(2, 7, 6)
     order = torch.randperm(7)
-    read = reader.read(inputs, reader.initial_slots(2, noise), first=True)
-    again = reader.read(inputs, reader.initial_slots(2, noise[:, order]), first=True)
+    read = reader.read(inputs, reader.begin(inputs, 7, noise), first=True)
+    again = reader.read(inputs, reader.begin(inputs, 7, noise[:, order]), first=True)
     torch.testing.assert_close(read[:, order], again)
 
 
 def test_schemata_are_explored_in_training():
     torch.manual_seed(3)
     reader = SchemaReader(4, 6, 5, schemata=3)
-    inputs, slots = reader.prepare(torch.randn(2, 9, 5)), torch.randn(2, 4, 6)
+    (inputs,), slots = reader.look_at(torch.randn(1, 2, 9, 5)), torch.randn(2, 4, 6)
     assert not torch.equal(*(reader.read(inputs, slots, first=False) for _ in range(2)))
     reader.eval()
     assert torch.equal(*(reader.read(inputs, slots, first=False) for _ in range(2)))
@@ -71,10 +72,10 @@ def test_schemata_are_explored_in_training():
 def test_every_parameter_learns(reader):
     torch.manual_seed(4)
     reader = reader(4, 6, 5)
-    slots = reader.initial_slots(8)
-    inputs = reader.prepare(torch.randn(8, 9, 5))
-    for first in (True, False):
-        slots = reader.read(inputs, slots, first=first)
+    frames = reader.look_at(torch.randn(2, 8, 9, 5))
+    slots = reader.begin(frames[0], 4)
+    for t, inputs in enumerate(frames):
+        slots = reader.read(inputs, slots, first=t == 0)
     (slots * torch.randn_like(slots)).sum().backward()
     for name, parameter in reader.named_parameters():
         assert parameter.grad is not None, name

@@ -14,7 +14,7 @@ predictions drawn, all at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nps.interactions import GNN, Attention
 from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.slot_attention import Inputs
+from nps.perception.places import PlacedReader
 from nps.rules import GatedNPS, ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Prediction(NamedTuple):
     """Before the interaction."""
     read: Float[Tensor, "B S M D"]
     """After reading each of the frames that were seen: what stands for that frame itself."""
+    disagreement: Float[Tensor, "B T H W"]
+    """Of the components of a pixel about its colour (`Drawing`)."""
     trace: Trace | None
     """What fired, with T behind B, if it was asked for and rules are what interacts."""
 
@@ -64,7 +66,7 @@ class Scoff(nn.Module):
     def __init__(
         self,
         encoder: FrameEncoder,
-        reader: SlotReader | SchemaReader,
+        reader: PlacedReader | SlotReader | SchemaReader,
         interaction: nn.Module | None,
         decoder: BroadcastDecoder,
         *,
@@ -74,9 +76,7 @@ class Scoff(nn.Module):
         d = reader.slot_dim
         self.encoder, self.reader, self.decoder = encoder, reader, decoder
         self.interaction = interaction
-        self.move = nn.Sequential(
-            nn.LayerNorm(d), nn.Linear(d, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, d)
-        )
+        self.move = nn.Sequential(nn.Linear(d, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, d))
         start_at_zero(self.move[-1])
         self.alone = False
         """Leave the interaction out (an optional first phase of training)."""
@@ -86,6 +86,7 @@ class Scoff(nn.Module):
         frames: UInt8[Tensor, "B S H W 3"],
         *,
         steps: int | None = None,
+        slots: int | None = None,
         noise: Float[Tensor, "B M D"] | None = None,
         return_trace: bool = False,
     ) -> Prediction:
@@ -94,36 +95,31 @@ class Scoff(nn.Module):
             frames: what the model sees.
             steps: T, how many frames to predict; from frame S + 1 on without having seen the frame
                 before. Default: S.
-            noise: normal numbers from which the slots start, one row for each slot, so that its M
-                is the number of slots; drawn if not given.
+            slots: M, how many slots; by default as many as in training.
+            noise: normal numbers from which slots without a place start; drawn if not given.
             return_trace: also record what fired.
         """
         seen = frames.shape[1]
-        inputs = self._inputs(frames)
-        slots = self.reader.initial_slots(len(frames), noise)
+        # Time comes first, so that a frame is contiguous.
+        features = self.encoder(frames.transpose(0, 1).flatten(0, 1))
+        inputs: list[Any] = self.reader.look_at(features.unflatten(0, (seen, len(frames))))
+        files = self.reader.begin(inputs[0], slots or self.reader.slots, noise)
         read, moved, predicted, traces = [], [], [], []
         for t in range(steps or seen):
             if t < seen:
-                slots = self.reader.read(inputs[t], slots, first=t == 0)
-                read.append(slots)
-            with torch.autocast(slots.device.type, enabled=False):
-                slots = slots + self.move(slots)
-                moved.append(slots)
-                slots, trace = self._interact(slots, return_trace)
-            predicted.append(slots)
+                files = self.reader.read(inputs[t], files, first=t == 0)
+                read.append(files)
+            with torch.autocast(files.device.type, enabled=False):
+                files = files + self.move(files)
+                moved.append(files)
+                files, trace = self._interact(files, return_trace)
+            predicted.append(files)
             traces += [] if trace is None else [trace]
         files = torch.stack(predicted, 1)
         trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
-        moved_files, read_files = torch.stack(moved, 1), torch.stack(read, 1)
-        return Prediction(*self.draw(files), files, moved_files, read_files, trace)
-
-    def _inputs(self, frames: UInt8[Tensor, "B S H W 3"]) -> list[Inputs]:
-        """What slots read of each frame. Time comes first, so that a frame is contiguous."""
-        time_first = frames.transpose(0, 1)
-        features = self.encoder(time_first.flatten(0, 1))
-        all_frames, key, value = self.reader.prepare(features)
-        each = all_frames.view(*time_first.shape[:2], *all_frames.shape[1:]).unbind(0)
-        return [Inputs(frame, key, value) for frame in each]
+        images, masks, disagreement = self.draw(files)
+        before, read_files = torch.stack(moved, 1), torch.stack(read, 1)
+        return Prediction(images, masks, files, before, read_files, disagreement, trace)
 
     def _interact(
         self, slots: Float[Tensor, "B M D"], traced: bool
@@ -135,21 +131,14 @@ class Scoff(nn.Module):
         new: Tensor = self.interaction(slots)
         return new, None
 
-    def fade_background(self, logit: Float[Tensor, ""]) -> None:
-        """Set the mask logit of the background: a negative number, or 0 when it has faded in."""
-        self.decoder.background_logit.copy_(logit.detach().clamp(max=0.0))
-
-    def draw(
-        self, slots: Float[Tensor, "B T M D"]
-    ) -> tuple[Float[Tensor, "B T 3 H W"], Float[Tensor, "B T K H W"]]:
-        """The frames that slots stand for, and the masks of the components."""
+    def draw(self, slots: Float[Tensor, "B T M D"]) -> Drawing:
+        """The frames that slots stand for, and the masks of the components; T stands behind B."""
         if torch.is_grad_enabled():
             drawn: Drawing = self.decoder(slots.flatten(0, 1))
-            images, masks = (x.unflatten(0, slots.shape[:2]) for x in drawn)
-            return images, masks
+            return Drawing(*(x.unflatten(0, slots.shape[:2]) for x in drawn))
         # Without a gradient videos may be long: one frame at a time needs little memory.
         parts = [self.decoder(part) for part in slots.unbind(1)]
-        return torch.stack([p.images for p in parts], 1), torch.stack([p.masks for p in parts], 1)
+        return Drawing(*(torch.stack(x, 1) for x in zip(*parts, strict=True)))
 
 
 def make_interaction(

@@ -5,8 +5,8 @@ by one round of attention, and each updates its state by one of S schemata, GRU 
 object files share. The paper's SCOFF++ replaces the attention by slot attention, whose rounds are
 queried by the object files of the frame before, and has one schema: slot attention's own GRU.
 
-Both are called alike: `prepare` once with the features of all frames, `start`, then `read` for each
-frame.
+Both are called alike, and like `PlacedReader`: `look_at` the features of all frames, `begin`, then
+`read` each frame.
 """
 
 from __future__ import annotations
@@ -55,6 +55,15 @@ class SlotReader(SlotAttention):
         )
         self.first_iterations = first_iterations
 
+    def look_at(self, features: Float[Tensor, "T B n F"]) -> list[Inputs]:
+        """What `read` needs of each frame."""
+        return each_frame(self.prepare(features.flatten(0, 1)), len(features))
+
+    def begin(
+        self, inputs: Inputs, slots: int, noise: Float[Tensor, "B M D"] | None = None
+    ) -> Float[Tensor, "B M D"]:
+        return start_at(self.sampled, inputs, slots, noise)
+
     def read(
         self, inputs: Inputs, slots: Float[Tensor, "B M D"], *, first: bool
     ) -> Float[Tensor, "B M D"]:
@@ -93,18 +102,17 @@ class SchemaReader(nn.Module):
         self.read_key = nn.Linear(slot_dim, SCHEMA_KEY)
         self.write_key = nn.Linear(slot_dim, SCHEMA_KEY)
 
-    def prepare(self, features: Float[Tensor, "B n F"]) -> Inputs:
-        """What `read` needs of the features: once for all frames of a video."""
+    def look_at(self, features: Float[Tensor, "T B n F"]) -> list[Inputs]:
+        """What `read` needs of each frame."""
         with torch.autocast(features.device.type, enabled=False):
             layers = (fold_norm(self.norm_features, layer) for layer in (self.key, self.value))
-            return Inputs(normalise_features(features), *layers)
+            inputs = Inputs(normalise_features(features.flatten(0, 1)), *layers)
+            return each_frame(inputs, len(features))
 
-    def initial_slots(self, batch: int, noise: Tensor | None = None) -> Float[Tensor, "B M D"]:
-        if noise is None:
-            shape = (batch, self.slots, self.slot_dim)
-            noise = torch.randn(shape, device=self.sampled.mean.device)
-        starts: Tensor = self.sampled(noise)
-        return starts
+    def begin(
+        self, inputs: Inputs, slots: int, noise: Float[Tensor, "B M D"] | None = None
+    ) -> Float[Tensor, "B M D"]:
+        return start_at(self.sampled, inputs, slots, noise)
 
     def read(
         self, inputs: Inputs, slots: Float[Tensor, "B M D"], *, first: bool
@@ -117,3 +125,19 @@ class SchemaReader(nn.Module):
             uniform = torch.rand_like(scores) if self.training else None
             choice = hard_choice(scores, uniform=uniform)
             return (choice.unsqueeze(-1) * states).sum(-2)
+
+
+def each_frame(inputs: Inputs, frames: int) -> list[Inputs]:
+    """Apart, what was made ready at once. Time comes first, so that a frame is contiguous."""
+    return [inputs._replace(features=x) for x in inputs.features.chunk(frames)]
+
+
+def start_at(
+    sampled: Gaussian, inputs: Inputs, slots: int, noise: Float[Tensor, "B M D"] | None
+) -> Float[Tensor, "B M D"]:
+    """Slots from normal numbers, which are drawn if not given."""
+    if noise is None:
+        size = len(sampled.mean)
+        noise = torch.randn(len(inputs.features), slots, size, device=sampled.mean.device)
+    starts: Tensor = sampled(noise)
+    return starts

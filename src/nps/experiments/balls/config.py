@@ -7,7 +7,8 @@ from typing import ClassVar, Literal, get_args
 
 from nps.experiments.rule_settings import RuleSettings
 from nps.models.scoff import Kind
-from nps.perception.frames import STRIDES, Upsampling
+from nps.perception.frames import STRIDES
+from nps.perception.places import EXTENT, PLACE
 from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number, require_type
 from nps.rules.config import ContextGradient, Query
@@ -59,16 +60,17 @@ class Config(RuleSettings):
     """Schemata of SCOFF; SCOFF++ has one."""
     background: bool = True
     """Whether the background is a component of its own, besides the slots."""
-    background_fade: float = 0.5
-    """Fraction of training over which the background's mask logit rises from -6 to 0, so that slots
-    find objects before the background competes with them; 0: it is 0 from the start."""
-    area: float = 1e-3
-    """Weight of a penalty on the share of pixels that slots cover, from the middle of training on;
-    without it slots keep some of the background. Without background component: no effect."""
+    places: bool = True
+    """Whether a slot has a place, around which it looks and is drawn. SCOFF's have none."""
+    extent: float = EXTENT
+    """Of slots with a place, about the radius of an object; half of the box is 1."""
+    disagreement: float = 0.5
+    """Weight of a penalty on components that draw the same pixel in different colours."""
+    area: float = 0.01
+    """Weight of a penalty on the square root of each slot's share of the pixels, from 20 % of
+    training on: an object costs less in one slot than in two."""
     feature_stride: int = 4
     """Pixels from one feature of a frame to the next: 4 or 2."""
-    upsampling: Upsampling = "subpixel"
-    """The decoder: transposed convolutions, or cheaper ones that draw four pixels at once."""
     rules: int = 10
     rule_dim: int = 32
     stages: int = 3
@@ -91,9 +93,8 @@ class Config(RuleSettings):
     """Subtracted from the null rule's bids in parallel NPS."""
     settle_from: float | None = None
     """Fraction of training after which choices have no noise; none: never."""
-    interact_from: float = 0.3
-    """Fraction of training after which slots interact; before it, each moves by itself. Slots that
-    interact before they hold an object learn to separate much later."""
+    interact_from: float = 0.0
+    """Fraction of training after which slots interact; before it, each moves by itself."""
     size: int = 64
     """Side of the frames in pixels."""
     frames: int = 8
@@ -104,8 +105,6 @@ class Config(RuleSettings):
     """Fraction of training after which clips have all their frames."""
     blind: int = 0
     """Of all frames, the last ones that are predicted without having seen the frame before."""
-    reconstruction: float = 0.0
-    """Weight of a second loss: the slots that have read a frame should be able to draw it."""
     curtain: bool = False
     """Whether a black square hides a part of the box."""
     train_scenes: int = 20_000
@@ -128,6 +127,11 @@ class Config(RuleSettings):
     }
 
     @property
+    def placed(self) -> bool:
+        """Whether slots have a place."""
+        return self.places and self.model == "scoff++"
+
+    @property
     def clips(self) -> int:
         """Clips of a training scene."""
         return self.scene_frames // (self.frames + 1)
@@ -136,7 +140,6 @@ class Config(RuleSettings):
         super().__post_init__()
         require_choice("model", self.model, get_args(Model))
         require_choice("interaction", self.interaction, get_args(Kind))
-        require_choice("upsampling", self.upsampling, get_args(Upsampling))
         for name in (
             *("slots", "transfer_slots", "slot_dim", "hidden_dim", "first_iterations"),
             *("iterations", "schemata", "frames", "first_frames", "train_scenes"),
@@ -155,13 +158,16 @@ class Config(RuleSettings):
         require_int("blind", self.blind, at_least=0)
         if self.blind >= self.frames:
             raise ValueError(f"blind: got {self.blind}, expected less than frames = {self.frames}")
-        for name in ("reconstruction", "area"):
+        for name in ("disagreement", "area"):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
-        for name in ("background", "curtain", "gate"):
+        require_number("extent", self.extent, 0.01, 2.0, open_top=False)
+        if self.placed:
+            require_int("slot_dim", self.slot_dim, at_least=PLACE + 1)
+        for name in ("background", "places", "curtain", "gate"):
             require_type(name, getattr(self, name), bool, "True or False")
         if self.gate and self.interaction != "snps":
             raise ValueError(f"gate: got True with {self.interaction}, expected snps")
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)
-        for name in ("interact_from", "all_frames_from", "background_fade"):
+        for name in ("interact_from", "all_frames_from"):
             require_number(name, getattr(self, name), 0.0, 1.0, open_top=True)

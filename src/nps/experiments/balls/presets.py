@@ -1,7 +1,7 @@
 """The presets of bouncing balls: the paper's models and controls.
 
-All have a background component, and interactions that begin after 30 % of training and start by
-changing nothing, unless they say otherwise; both are ours.
+All have a background component, slots with a place, and interactions that start by changing
+nothing, unless they say otherwise; the three are ours.
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ from nps.experiments.experiment import Preset
 PRESETS = {
     "balls": Preset("SCOFF++ with sequential NPS.", Config()),
     "balls-best": Preset(
-        "SCOFF++ with one stage of sequential NPS, whose contexts are other slots.",
-        Config(stages=1, self_context=False, context_gradient="update"),
+        "SCOFF++ with parallel NPS that says who bumped whom.",
+        Config(
+            interaction="pnps",
+            stages=1,
+            query="mlp",
+            context_query="mlp",
+            self_context=False,
+            context_gradient="update",
+            null_handicap=1.0,
+        ),
     ),
     "balls-as-published": Preset(
-        "SCOFF++ with sequential NPS as published: rules act from the first step on, at random.",
-        Config(zero_start=False, interact_from=0.0),
+        "SCOFF++ with sequential NPS as published: no places or background, a random start.",
+        Config(zero_start=False, places=False, background=False, disagreement=0.0),
     ),
     "balls-pnps": Preset(
         "SCOFF++ with parallel NPS.",
@@ -38,9 +46,9 @@ PRESETS = {
 
 SMALL: dict[str, Any] = {
     "size": 32,
+    "feature_stride": 2,
     "width": 32,
     "frames": 4,
-    "first_frames": 3,
     "scene_frames": 10,
     "batch_size": 16,
     "warmup_steps": 100,

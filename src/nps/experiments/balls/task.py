@@ -40,6 +40,7 @@ from nps.interactions import Attention
 from nps.models.scoff import Prediction, Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
+from nps.perception.places import PlacedReader
 from nps.rules import Trace
 from nps.training import rng
 from nps.training.data import Made
@@ -55,10 +56,10 @@ ALONE, EXPLORE, SETTLE = "alone", "explore", "settle"
 """How slots interact, in the order of training: not at all, with noise in the choices, without."""
 CHANNELS = 3
 """Of an image."""
-FADED = -6.0
-"""The background's mask logit at the start of training, if it fades in."""
-AREA_FROM, AREA_TO = 0.5, 0.75
+AREA_FROM, AREA_TO = 0.2, 0.45
 """Parts of training over which the penalty on the slots' area grows to its weight."""
+AREA_OF_NONE = 1e-3
+"""Added to a slot's share of the pixels, so that its square root has a slope at zero."""
 SCENES_AT_ONCE = 50
 """In validation and test."""
 DRAWN_SCENES = 3
@@ -71,7 +72,8 @@ class Part(NamedTuple):
 
     scenes: Scenes
     noise: Float[Tensor, "B M D"]
-    """Where the slots start: a function of the seed of the data, so that a test can be repeated."""
+    """Where slots without a place start: a function of the seed of the data, so that a test can be
+    repeated; in any case, one row for each slot."""
     transfer: bool
     rollout: bool
 
@@ -124,21 +126,19 @@ class BallsTask(Task):
         frames, blind = int(count), config.blind if int(count) == config.frames else 0
         model.train(interacts != SETTLE)  # evaluation mode: the argmax
         model.alone = interacts == ALONE
-        if config.background and config.background_fade:
-            model.fade_background(FADED * (1.0 - batch.progress / config.background_fade))
         images = self.training_clips(batch, frames + 1)
         predicted = model(images[:, : frames - blind], steps=frames)
         error = squared_error(predicted.images, images[:, 1:]).mean()
         # Summed over the colours: beside gradients of the mean, Adam's epsilon is not small.
         loss, parts = CHANNELS * error, {"mse": error}
+        if config.disagreement:
+            parts["disagreement"] = predicted.disagreement.mean()
+            loss = loss + config.disagreement * parts["disagreement"]
         if config.background and config.area:
             weight = ((batch.progress - AREA_FROM) / (AREA_TO - AREA_FROM)).clamp(0.0, 1.0)
-            parts["area"] = 1.0 - predicted.masks[:, :, -1].mean()
+            share = predicted.masks[:, :, :-1].mean((-1, -2))
+            parts["area"] = (share + AREA_OF_NONE).sqrt().sum(-1).mean()
             loss = loss + config.area * weight * parts["area"]
-        if config.reconstruction:
-            again = model.draw(predicted.read)[0]
-            parts["reconstruction"] = squared_error(again, images[:, : frames - blind]).mean()
-            loss = loss + config.reconstruction * CHANNELS * parts["reconstruction"]
         return loss, parts
 
     def training_clips(self, batch: Batch, length: int) -> UInt8[Tensor, "B T H W 3"]:
@@ -185,7 +185,11 @@ class BallsTask(Task):
         seen = self.config.seen_frames
         steps = images.shape[1] - 1 if part.rollout else seen
         predicted: Prediction = model(
-            images[:, :seen], steps=steps, noise=part.noise, return_trace=True
+            images[:, :seen],
+            steps=steps,
+            slots=part.noise.shape[1],
+            noise=part.noise,
+            return_trace=True,
         )
         return predicted
 
@@ -283,35 +287,37 @@ class BallsTask(Task):
 
 
 def make_model(config: Config) -> Scoff:
-    reader: SlotReader | SchemaReader
-    sizes = (config.slots, config.slot_dim, config.width)
-    if config.model == "scoff":
-        reader = SchemaReader(*sizes, schemata=config.schemata)
-    else:
-        reader = SlotReader(
-            *sizes, first_iterations=config.first_iterations, iterations=config.iterations
-        )
-    hidden = config.hidden_dim
     interaction = make_interaction(
         config.interaction,
         config.slot_dim,
         config.rule_config,
-        hidden_dim=hidden,
+        hidden_dim=config.hidden_dim,
         gate=config.gate,
     )
-    return Scoff(
-        FrameEncoder(config.size, config.width, stride=config.feature_stride),
-        reader,
-        interaction,
-        BroadcastDecoder(
-            config.slot_dim,
-            config.size,
-            config.width,
-            background=config.background,
-            upsampling=config.upsampling,
-        ),
-        hidden_dim=hidden,
+    size, width = config.size, config.width
+    encoder = FrameEncoder(size, width, stride=config.feature_stride, position=not config.placed)
+    decoder = BroadcastDecoder(
+        config.slot_dim,
+        size,
+        width,
+        background=config.background,
+        extent=config.extent if config.placed else None,
     )
+    return Scoff(encoder, make_reader(config), interaction, decoder, hidden_dim=config.hidden_dim)
+
+
+def make_reader(config: Config) -> PlacedReader | SlotReader | SchemaReader:
+    sizes = (config.slots, config.slot_dim, config.width)
+    rounds: dict[str, int] = {
+        "first_iterations": config.first_iterations,
+        "iterations": config.iterations,
+    }
+    if config.model == "scoff":
+        return SchemaReader(*sizes, schemata=config.schemata)
+    if not config.places:
+        return SlotReader(*sizes, **rounds)
+    side = config.size // config.feature_stride
+    return PlacedReader(*sizes, side=side, extent=config.extent, **rounds)
 
 
 def squared_error(
