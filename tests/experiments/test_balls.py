@@ -155,6 +155,8 @@ class Oracle(torch.nn.Module):
     """Knows the truth, and draws each ball by the slot of its number."""
 
     interaction = None
+    blank = 0
+    """Predictions that show nothing, before all others."""
 
     def __init__(self, task, wrong=0, splits=("validation", "test", "transfer")):
         super().__init__()
@@ -172,6 +174,8 @@ class Oracle(torch.nn.Module):
             late = component[:, self.wrong :]
             late = torch.where(late == 0, 1, torch.where(late == 1, 0, late))
             component = torch.cat([component[:, : self.wrong], late], 1)
+        component[:, : self.blank] = slots
+        images[:, : self.blank] = 0
         masks = torch.nn.functional.one_hot(component, slots + 1).permute(0, 1, 4, 2, 3)
         empty = torch.zeros(b, steps, slots, 8)
         return Prediction(
@@ -192,6 +196,19 @@ def test_who_knows_the_truth_gets_full_marks():
         assert found[f"{prefix}rollout_fg_ari"] == pytest.approx(1.0)
         assert 0.3 < found[f"{prefix}copy_position"] < 0.7
         assert found[f"{prefix}copy_mse"] > 0.01
+
+
+def test_a_prediction_from_one_frame_does_not_count():
+    task = task_of(size=32)
+    found = {}
+    for late in (1, 2):
+        oracle = Oracle(task)
+        oracle.blank = late
+        found[late] = task.test(oracle)
+    assert found[1]["mse"] == pytest.approx(0.0, abs=1e-12)
+    assert found[1]["fg_ari"] == found[1]["video_fg_ari"] == pytest.approx(1.0)
+    assert found[2]["mse"] > 0.01
+    assert found[2]["fg_ari"] < 0.9
 
 
 def test_who_confuses_two_balls_loses_in_the_video_alone():
@@ -445,7 +462,7 @@ def test_a_report_of_two_models(tmp_path):
         ("interaction", "gru"),
         ("model", "op3"),
         ("extent", 0.0),
-        ("slot_dim", 2),
+        ("slot_dim", 4),
         ("places", 1),
         ("feature_stride", 3),
         ("first_frames", 0),

@@ -7,7 +7,7 @@ from nps.interactions import GNN, Attention
 from nps.models.scoff import Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.places import PlacedReader
+from nps.perception.places import PlacedReader, drift, push
 from nps.rules import ParallelNPS, RuleConfig, SequentialNPS
 
 KINDS = {
@@ -52,20 +52,26 @@ def test_a_prediction_knows_only_what_came_before(kind, reader):
     assert not torch.equal(first[:, 2:], second[:, 2:])
 
 
+@READERS
 @ALL
-def test_without_input_it_goes_on_by_itself(kind):
+def test_without_input_it_goes_on_by_itself(kind, reader):
     """As if written out: slots move and interact, frame after frame."""
-    model, shown, noise = make(kind), frames(), torch.randn(2, 3, 8)
+    model, shown, noise = make(kind, reader), frames(), torch.randn(2, 3, 8)
+    placed = reader is PlacedReader
+
+    def move(slots):
+        return push(slots, model.move(slots)) if placed else slots + model.move(slots)
+
     seen, both = model(shown, noise=noise), model(shown, steps=7, noise=noise)
     torch.testing.assert_close(both.images[:, :4], seen.images)
     assert torch.equal(both.read, seen.read)
-    slots = seen.read[:, -1] + model.move(seen.read[:, -1])
-    torch.testing.assert_close(seen.before[:, -1], slots)
+    torch.testing.assert_close(seen.before[:, -1], move(seen.read[:, -1]))
     slots = seen.slots[:, -1]
     for t in range(4, 7):
-        slots = slots + model.move(slots)
+        start, slots = slots, move(slots)
         torch.testing.assert_close(both.before[:, t], slots)
         slots = slots if model.interaction is None else model.interaction(slots)
+        slots = drift(slots, start) if placed else slots
         torch.testing.assert_close(both.slots[:, t], slots)
         torch.testing.assert_close(both.images[:, t], model.decoder(slots).images)
 
@@ -109,7 +115,7 @@ def test_the_trace_has_a_row_for_each_frame(kind):
     assert model(shown, noise=noise).trace is None
 
 
-def test_at_first_slots_do_not_move():
+def test_at_first_slots_without_a_place_do_not_move():
     reader, decoder = SlotReader(3, 8, 6), BroadcastDecoder(8, 16, 6)
     model = Scoff(FrameEncoder(16, 6), reader, None, decoder)
     predicted = model(frames(), steps=6)
@@ -118,7 +124,7 @@ def test_at_first_slots_do_not_move():
 
 
 def test_a_phase_without_interaction():
-    model, shown, noise = make("snps"), frames(), torch.randn(2, 3, 8)
+    model, shown, noise = make("snps", SlotReader), frames(), torch.randn(2, 3, 8)
     model.alone = True
     predicted = model(shown, noise=noise, return_trace=True)
     assert torch.equal(predicted.slots, predicted.before)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nps.perception.places import PlacedReader, Seen, cell_centres
+from nps.perception.places import PlacedReader, Seen, cell_centres, drift, push
 
 SIDE = 8
 
@@ -39,17 +39,51 @@ def test_a_round_written_out():
         share = scores.softmax(0)
         for m, slot in enumerate(slots[b]):
             weights = share[m] / (1 + share[m].sum())
-            place = slot[:2] + sum(
+            moved = sum(
                 w * (g - slot[:2]) for w, g in zip(weights, cell_centres(SIDE), strict=True)
             )
-            update = torch.cat([weights @ reader.value(x[b]), place, 10 * (place - slot[:2])])
+            update = torch.cat([weights @ reader.value(x[b]), slot[:2] + moved, 10 * moved])
             new = torch.nn.GRUCell.forward(reader.gru, update[None], slot[None])[0]
             new = new + reader.mlp(reader.norm_mlp(new))
-            expected = torch.cat([place, new[2:]])
+            finer = reader.refine(new)
+            moved = moved + finer[:2]
+            velocity = slot[2:4] + reader.gain / 0.5 * (moved + finer[2:])
+            expected = torch.cat([slot[:2] + moved, velocity, new[4:]])
             torch.testing.assert_close(ours[b, m], expected, rtol=1e-4, atol=1e-5)
-    twice = reader.read(seen_of(reader, features), ours, first=False)
-    both = reader.read(seen_of(reader, features), slots, first=True)
-    torch.testing.assert_close(both, twice)
+    first = reader.read(seen_of(reader, features), slots, first=True)  # two rounds
+    assert torch.equal(first[..., 2:4], slots[..., 2:4])  # a start says nothing of velocity
+
+
+def test_a_slot_that_follows_a_spot_has_its_velocity():
+    """Features show the foreground alone; the spot moves by the same way in every frame."""
+    reader = make(extent=0.6)
+    slots, ways = reader.begin(spot_at(-0.5, -0.3), 1), []
+    for t in range(5):
+        slots = reader.read(spot_at(-0.5 + 0.15 * t, -0.3 + 0.1 * t), slots, first=t == 0)
+        ways.append(0.5 * slots[0, 0, 2:4])
+        slots = drift(slots, slots)
+    assert ways[0].tolist() == [0.0, 0.0]
+    torch.testing.assert_close(ways[-1], torch.tensor([0.15, 0.1]), atol=0.03, rtol=0)
+
+
+def spot_at(column, row):
+    """A spot of foreground, brightest in the middle, that is otherwise without features."""
+    far = (cell_centres(SIDE) - torch.tensor([column, row])).norm(dim=-1)
+    nothing = torch.zeros(1, SIDE**2, 6)
+    return Seen(nothing, nothing, (40.0 * (far - 0.4))[None])
+
+
+def test_pushed_slots_drift_and_stay_inside():
+    slots = torch.randn(3, 4, 7)
+    slots[0, 0] = torch.tensor([0.2, -0.9, 0.1, -0.5, 1.0, 2.0, 3.0])
+    pushed = push(slots, torch.tensor([0.3, 0.0]).expand(3, 4, 2))
+    assert torch.equal(pushed[..., [0, 1, 4, 5, 6]], slots[..., [0, 1, 4, 5, 6]])
+    after = drift(pushed, slots)
+    torch.testing.assert_close(after[0, 0], torch.tensor([0.4, -1.0, 0.4, -0.5, 1.0, 2.0, 3.0]))
+    assert after[..., :2].abs().max() <= 1
+    moved = slots.clone()
+    moved[..., :2] += 5.0  # a rule cannot take a slot elsewhere
+    assert torch.equal(drift(moved, slots), drift(slots, slots))
 
 
 def foreground(spots):
@@ -87,14 +121,14 @@ def test_starts_are_repeatable_in_evaluation_and_vary_in_training():
     assert not torch.equal(reader.first_places(claim, 5), reader.first_places(claim, 5))
 
 
-def test_a_slot_that_sees_nothing_stays_where_it_is():
+def test_a_slot_that_sees_nothing_goes_on_as_it_went():
     reader = make()
     nothing = Seen(
         torch.zeros(1, SIDE**2, 6), torch.zeros(1, SIDE**2, 6), torch.full((1, SIDE**2), 30.0)
     )
     slots = torch.randn(1, 3, 6).clamp(-0.9, 0.9)
-    after = reader.read(nothing, slots, first=True)
-    torch.testing.assert_close(after[..., :2], slots[..., :2], atol=1e-6, rtol=0)
+    after = reader.read(nothing, slots, first=False)
+    torch.testing.assert_close(after[..., :4], slots[..., :4], atol=1e-6, rtol=0)
 
 
 def test_a_slot_goes_to_what_it_sees_near_it():
@@ -136,7 +170,7 @@ def test_every_parameter_learns():
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"slot_dim": 2}, "slot_dim: got 2"),
+        ({"slot_dim": 4}, "slot_dim: got 4"),
         ({"extent": 0.0}, "extent: got"),
         ({"side": 0}, "side: got 0"),
     ],

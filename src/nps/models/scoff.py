@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nps.interactions import GNN, Attention
 from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.places import PlacedReader
+from nps.perception.places import PLACE, PlacedReader, drift, push
 from nps.rules import GatedNPS, ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class Scoff(nn.Module):
         reader: how slots read a frame.
         interaction: what takes place between slots; None: nothing.
         decoder: slots to frames.
-        hidden_dim: hidden units of the network that moves each slot by itself.
+        hidden_dim: hidden units of the network that moves each slot by itself: it changes the
+            velocity of a slot with a place, and all numbers of one without.
 
     Shapes: frames (B, S, H, W, 3) of bytes -> predictions of frames 1 to `steps`.
     """
@@ -76,7 +77,11 @@ class Scoff(nn.Module):
         d = reader.slot_dim
         self.encoder, self.reader, self.decoder = encoder, reader, decoder
         self.interaction = interaction
-        self.move = nn.Sequential(nn.Linear(d, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, d))
+        self.placed = isinstance(reader, PlacedReader)
+        changed = PLACE if self.placed else d
+        self.move = nn.Sequential(
+            nn.Linear(d, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, changed)
+        )
         start_at_zero(self.move[-1])
         self.alone = False
         """Leave the interaction out (an optional first phase of training)."""
@@ -110,9 +115,10 @@ class Scoff(nn.Module):
                 files = self.reader.read(inputs[t], files, first=t == 0)
                 read.append(files)
             with torch.autocast(files.device.type, enabled=False):
-                files = files + self.move(files)
+                start, files = files, self._move(files)
                 moved.append(files)
                 files, trace = self._interact(files, return_trace)
+                files = drift(files, start) if self.placed else files
             predicted.append(files)
             traces += [] if trace is None else [trace]
         files = torch.stack(predicted, 1)
@@ -120,6 +126,11 @@ class Scoff(nn.Module):
         images, masks, disagreement = self.draw(files)
         before, read_files = torch.stack(moved, 1), torch.stack(read, 1)
         return Prediction(images, masks, files, before, read_files, disagreement, trace)
+
+    def _move(self, slots: Float[Tensor, "B M D"]) -> Float[Tensor, "B M D"]:
+        """Each slot by itself: its velocity if it has one, else all of it."""
+        change = self.move(slots)
+        return push(slots, change) if self.placed else slots + change
 
     def _interact(
         self, slots: Float[Tensor, "B M D"], traced: bool

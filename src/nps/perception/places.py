@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 PLACE = 2
-"""Numbers of a slot that are its place."""
+"""Numbers of a slot that are its place; as many after them are its velocity."""
+FASTEST = 0.5
+"""Largest way of a slot in one frame, where half of the image's side is 1."""
 EXTENT = 0.3
 """About the radius of an object, by default; half of the image's side is 1."""
 COVERED = 1.5
@@ -39,6 +41,28 @@ def cell_centres(size: int) -> Float[Tensor, "size*size 2"]:
     along = (torch.arange(size) + 0.5) * (2.0 / size) - 1.0
     down, right = torch.meshgrid(along, along, indexing="ij")
     return torch.stack([right, down], -1).flatten(0, 1)
+
+
+def push(
+    slots: Float[Tensor, "*batch D"], change: Float[Tensor, "*batch 2"]
+) -> Float[Tensor, "*batch D"]:
+    """Change the velocity of each slot, and nothing else."""
+    place, velocity, state = slots.tensor_split((PLACE, 2 * PLACE), -1)
+    return torch.cat([place, velocity + change, state], -1)
+
+
+def drift(
+    slots: Float[Tensor, "*batch D"], start: Float[Tensor, "*batch D"]
+) -> Float[Tensor, "*batch D"]:
+    """Move each slot from the place it had in `start` by its velocity, to the next frame.
+
+    So a slot that is left alone goes straight on, also over many frames without input. What the
+    model has to learn is what changes a velocity: walls, and other slots. Places stay inside the
+    image.
+    """
+    velocity = slots[..., PLACE : 2 * PLACE].clamp(-1.0, 1.0)
+    place = (start[..., :PLACE] + FASTEST * velocity).clamp(-1.0, 1.0)
+    return torch.cat([place, velocity, slots[..., 2 * PLACE :]], -1)
 
 
 def square_distances(
@@ -66,11 +90,14 @@ class PlacedReader(nn.Module):
         w_{mn} = \alpha_{mn} / (1 + \textstyle\sum_n \alpha_{mn}) \\
         p'_m &= p_m + \textstyle\sum_n w_{mn} (g_n - p_m), \qquad
         u_m = \textstyle\sum_n w_{mn} W^v x_n \\
-        V_m &\leftarrow \mathrm{GRU}([u_m, p'_m, 10 (p'_m - p_m)], V_m), \qquad
-        V_m \leftarrow V_m + \mathrm{MLP}(\mathrm{LN}(V_m))
+        v'_m &= v_m + g\, (p'_m - p_m), \qquad
+        h'_m = \mathrm{GRU}([u_m, p'_m, 10 (p'_m - p_m)], V_m), \qquad
+        h'_m \leftarrow h'_m + \mathrm{MLP}(\mathrm{LN}(h'_m))
 
-    and the place of the new slot is :math:`p'_m`. The background competes for the features as slots
-    do: what it leaves is the foreground. A slot that sees next to nothing stays where it is.
+    and the new slot is :math:`V'_m = [p'_m, v'_m, h'_m]`. A velocity that was right is not changed;
+    on the first frame it is zero. With a gain g of 1, it is the way from the last place to this.
+    The background competes for the features as slots do: what it leaves is the foreground. A slot
+    that sees next to nothing goes on as it went.
 
     **The first places** are taken one after another from the first frame: each slot takes a feature
     of the foreground that is not near one already taken, in training at random, in evaluation the
@@ -102,14 +129,14 @@ class PlacedReader(nn.Module):
         hidden_dim: int = 128,
     ) -> None:
         super().__init__()
-        require_int("slot_dim", slot_dim, at_least=PLACE + 1)
+        require_int("slot_dim", slot_dim, at_least=2 * PLACE + 1)
         require_int("side", side, at_least=1)
         require_int("first_iterations", first_iterations, at_least=1)
         require_number("extent", extent, 0.01, 2.0, open_top=False)
         self.slots, self.slot_dim, self.extent = slots, slot_dim, extent
         self.first_iterations, self.iterations = first_iterations, iterations
         self.register_buffer("grid", cell_centres(side), persistent=False)
-        self.state = nn.Parameter(torch.randn(slot_dim - PLACE))
+        self.state = nn.Parameter(torch.randn(slot_dim - 2 * PLACE))
         self.norm_features = nn.LayerNorm(feature_dim)
         self.norm_slots, self.norm_mlp = nn.LayerNorm(slot_dim, bias=False), nn.LayerNorm(slot_dim)
         self.query = nn.Linear(slot_dim, slot_dim, bias=False)
@@ -117,6 +144,10 @@ class PlacedReader(nn.Module):
         self.value = nn.Linear(feature_dim, slot_dim, bias=False)
         self.background = nn.Linear(feature_dim, 1)
         self.log_window = nn.Parameter(torch.tensor(extent / 2).log())
+        self.gain = nn.Parameter(torch.ones(()))
+        self.refine = nn.Linear(slot_dim, 2 * PLACE)
+        for parameter in self.refine.parameters():
+            nn.init.zeros_(parameter)
         self.gru = GRU(slot_dim + 2 * PLACE, slot_dim)
         self.mlp = nn.Sequential(
             nn.Linear(slot_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, slot_dim)
@@ -133,7 +164,8 @@ class PlacedReader(nn.Module):
     def begin(self, seen: Seen, slots: int, noise: Tensor | None = None) -> Float[Tensor, "B M D"]:
         """The slots before they have read the first frame; `noise` is for other readers."""
         places = self.first_places(seen.background.detach().float(), slots)
-        return torch.cat([places, self.state.expand(*places.shape[:2], -1)], -1)
+        state = self.state.expand(*places.shape[:2], -1)
+        return torch.cat([places, torch.zeros_like(places), state], -1)
 
     def first_places(self, background: Float[Tensor, "B n"], slots: int) -> Float[Tensor, "B M 2"]:
         """Features of the foreground, each outside of what the ones before it cover."""
@@ -154,11 +186,13 @@ class PlacedReader(nn.Module):
     ) -> Float[Tensor, "B M D"]:
         with torch.autocast(slots.device.type, enabled=False):
             for _ in range(self.first_iterations if first else self.iterations):
-                slots = self._round(seen, slots)
+                slots = self._round(seen, slots, gain=0.0 if first else self.gain / FASTEST)
         return slots
 
-    def _round(self, seen: Seen, slots: Float[Tensor, "B M D"]) -> Float[Tensor, "B M D"]:
-        place = slots[..., :PLACE]
+    def _round(
+        self, seen: Seen, slots: Float[Tensor, "B M D"], *, gain: float | Tensor
+    ) -> Float[Tensor, "B M D"]:
+        place, velocity, _ = slots.split([PLACE, PLACE, self.slot_dim - 2 * PLACE], -1)
         query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
         scores = (query.to(seen.key.dtype) @ seen.key.mT).float()
         window = -0.5 * (-2.0 * self.log_window).exp()
@@ -168,7 +202,9 @@ class PlacedReader(nn.Module):
         weights = share / (LITTLE + share.sum(-1, keepdim=True))
         update = (weights.to(seen.value.dtype) @ seen.value).float()
         moved = weights @ self.grid - weights.sum(-1, keepdim=True) * place
-        found = place + moved
-        slots = self.gru(torch.cat([update, found, 10.0 * moved], -1), slots)
+        slots = self.gru(torch.cat([update, place + moved, 10.0 * moved], -1), slots)
         slots = slots + self.mlp(self.norm_mlp(slots))
-        return torch.cat([found, slots[..., PLACE:]], -1)
+        nearer, faster = self.refine(slots).chunk(2, -1)
+        moved = moved + nearer
+        velocity = velocity + gain * (moved + faster)
+        return torch.cat([place + moved, velocity, slots[..., 2 * PLACE :]], -1)

@@ -163,7 +163,7 @@ class Config(RuleSettings):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
         require_number("extent", self.extent, 0.01, 2.0, open_top=False)
         if self.placed:
-            require_int("slot_dim", self.slot_dim, at_least=PLACE + 1)
+            require_int("slot_dim", self.slot_dim, at_least=2 * PLACE + 1)
         for name in ("background", "places", "curtain", "gate"):
             require_type(name, getattr(self, name), bool, "True or False")
         if self.gate and self.interaction != "snps":
