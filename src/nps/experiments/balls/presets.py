@@ -10,6 +10,7 @@ from typing import Any
 
 from nps.experiments.balls.config import Config
 from nps.experiments.experiment import Preset
+from nps.rules.config import MAX_HANDICAP
 
 PRESETS = {
     "balls": Preset("SCOFF++ with sequential NPS.", Config()),
@@ -22,7 +23,7 @@ PRESETS = {
             context_query="mlp",
             self_context=False,
             context_gradient="update",
-            null_handicap=5.0,
+            null_handicap=MAX_HANDICAP,
         ),
     ),
     "balls-as-published": Preset(
