@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nps.experiments.balls.pictures import firing_figure, prediction_picture
+from nps.experiments.balls.pictures import firing_figure, prediction_picture, rollout_gif
 from nps.experiments.balls.task import BallsTask, Part, summary
 from nps.inspect import figures
 from nps.inspect.report import Figure, Table, Text
@@ -77,11 +77,17 @@ def pictures(task: BallsTask, model: Scoff, part: Part, name: str) -> list[Repor
     predicted = task.predict(model, part, images)
     seen = task.config.seen_frames
     word = "transfer" if part.transfer else "test"
-    caption = f"{name}: true frames, predictions and their segments; input ends after frame {seen}"
+    caption = f"{name}: true frames, predictions and their slots; without input after frame {seen}"
     drawn: list[ReportPart] = [
         Figure(f"rollout-{word}", png(prediction_picture(images[:, 1:], predicted)), caption)
     ]
-    if predicted.trace is not None and figures.available():
+    if not figures.available():  # Pillow comes with matplotlib
+        return drawn
+    moving = f"{name}: the first scene as a moving picture"
+    if predicted.trace is not None:
+        moving += "; the arrow leads from the context to the slot that a rule changes most"
+    drawn.append(Figure(f"rollout-{word}", rollout_gif(images[:, 1:], predicted, seen), moving))
+    if predicted.trace is not None:
         rule = predicted.trace.rule[0].cpu().numpy()
         about = f"{name}: the rule that fires on each slot, stage by stage, in the first scene"
         drawn.append(Figure(f"firing-{word}", firing_figure(rule, seen), about))

@@ -36,11 +36,19 @@ from nps.experiments.balls.measures import (
     tables,
 )
 from nps.experiments.balls.pictures import prediction_picture
+from nps.experiments.balls.tracing import (
+    SceneSets,
+    first_frames,
+    first_videos,
+    rolled_out,
+    traced,
+)
 from nps.interactions import Attention
 from nps.models.scoff import Prediction, Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
 from nps.perception.places import PlacedReader
+from nps.rollouts import Rollout
 from nps.rules import Trace
 from nps.training import rng
 from nps.training.data import Made
@@ -84,11 +92,14 @@ class Part(NamedTuple):
 class BallsTask(Task):
     """Data and loss for one config. Scenes are simulated when they are first needed."""
 
+    input_names = ("frames", "noise")
+
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         self.data = Made(config.train_scenes * config.clips)
         self.noise_size = BALLS[1]
         self._scenes: dict[str, Scenes] = {}
+        self.sets = SceneSets(self)
 
     def scenes(self, split: str) -> Scenes:
         """The scenes of "train", "validation", "test" or "transfer", on the device."""
@@ -197,8 +208,9 @@ class BallsTask(Task):
         seen, scenes = self.config.seen_frames, part.scenes
         images, labels = self.draw_frames(scenes)
         predicted = self.predict(model, part, images)
-        error = squared_error(predicted.images, images[:, 1 : 1 + predicted.images.shape[1]])
-        error = error.flatten(2).mean(-1)
+        # A roll-out that diverges is judged as black, and not left out of the mean.
+        drawn = predicted.images.nan_to_num(nan=0.0, posinf=1.0, neginf=0.0)
+        error = squared_error(drawn, images[:, 1 : 1 + drawn.shape[1]]).flatten(2).mean(-1)
         segments = predicted.masks.argmax(2)
         slots, objects = part.noise.shape[1], scenes.present.shape[1] + 1
         components = predicted.masks.shape[2]
@@ -276,6 +288,23 @@ class BallsTask(Task):
         layer = model.interaction
         parameters = 0 if layer is None else sum(p.numel() for p in layer.parameters())
         return {**super().test(model), "interaction_parameters": parameters}
+
+    # -- traces and roll-outs of a trained model ----------------------------------------------
+
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
+        return first_frames(self, split, count, self.config.seen_frames)
+
+    def trace(self, model: Scoff, *inputs: Tensor) -> Trace:
+        frames, noise = inputs
+        return traced(model, frames, noise)
+
+    def first_episodes(
+        self, split: str, count: int | None, steps: int | None
+    ) -> tuple[Tensor, Tensor]:
+        return first_videos(self, split, count, steps)
+
+    def rollout(self, model: Scoff, images: Tensor, actions: Tensor) -> Rollout:
+        return rolled_out(self, model, images, actions)
 
     @torch.no_grad()
     def draw(self, model: Scoff) -> dict[str, UInt8[ndarray, "height width 3"]]:
