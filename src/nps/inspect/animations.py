@@ -79,8 +79,7 @@ def _frame(scene: Scene, scale: int) -> Any:
             _draw_arrow(draw, arrow, corner, scale)
     for text, place in scene.labels.items():
         at = _on_screen(place, corner, scale)
-        look = {"fill": "white", "stroke_fill": "black", "stroke_width": 2}
-        draw.text(at, text, font=font, anchor="mm", **look)
+        draw.text(at, text, "white", font, "mm", stroke_width=2, stroke_fill="black")
     draw.text((0, top + height + 5), scene.text, fill="black", font=font)
     return frame
 
