@@ -393,7 +393,8 @@ def call(*args, code=0):
 def test_each_model_trains_and_is_tested_by_the_command(tmp_path, flags):
     run = str(tmp_path / "run")
     call("train", "balls", "--out", run, *FLAGS, "--epochs=1", "--train-scenes=4", *flags)
-    out, _ = call("eval", run)
+    out, _ = call("eval", run, "--all")
+    assert "Foreground ARI, 6 to 8 balls" in out
     assert "transfer_fg_ari" in out
     tested = json.loads((tmp_path / "run/test.json").read_text())
     assert tested["copy_mse"] > 0
