@@ -116,7 +116,7 @@ class Config(RuleSettings):
     test_scenes: int = 500
     """Test scenes with 4 balls, and as many with 6 to 8."""
     seen_frames: int = 10
-    """Frames of a test scene that are seen; each of the next is predicted from them."""
+    """Frames of a test scene that are seen. After each but the first, the next one is predicted."""
     rollout_frames: int = 20
     """Frames after those, predicted without input."""
     data_seed: int = 0
@@ -143,9 +143,10 @@ class Config(RuleSettings):
         for name in (
             *("slots", "transfer_slots", "slot_dim", "hidden_dim", "first_iterations"),
             *("iterations", "schemata", "frames", "first_frames", "train_scenes"),
-            *("validation_scenes", "test_scenes", "seen_frames"),
+            *("validation_scenes", "test_scenes"),
         ):
             require_int(name, getattr(self, name), at_least=1)
+        require_int("seen_frames", self.seen_frames, at_least=2)
         require_int("width", self.width, at_least=2)
         require_int("rollout_frames", self.rollout_frames, at_least=0)
         require_int("scene_frames", self.scene_frames, at_least=self.frames + 1)

@@ -22,7 +22,7 @@ PRESETS = {
             context_query="mlp",
             self_context=False,
             context_gradient="update",
-            null_handicap=1.0,
+            null_handicap=5.0,
         ),
     ),
     "balls-as-published": Preset(

@@ -79,7 +79,7 @@ def segmentation_table(results: Results, prefix: str) -> Table:
         rows.append([label, NONE, *cells, NONE, *errors])
     balls = "6 to 8 balls, 9 slots" if prefix else "4 balls, 5 slots, as in training"
     caption = (
-        f"{balls}: the next frame, after 1 to 10 seen ones; median over seeds (range). Paper: its "
+        f"{balls}: the next frame, after 2 to 10 seen ones; median over seeds (range). Paper: its "
         "ARI, of which pixels is not said. FG-ARI: of the balls' pixels; mIoU: of the balls. Video:"
         " FG-ARI over all frames, where a ball has to keep its slot. / copy: MSE over that of "
         "copying the previous frame."

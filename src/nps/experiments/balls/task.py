@@ -205,18 +205,21 @@ class BallsTask(Task):
         return predicted
 
     def measure(self, model: Scoff, part: Part) -> Measured:
+        """Of predictions from at least two frames: in one, as R-NEM has it too, nobody can see how
+        fast a ball is."""
         seen, scenes = self.config.seen_frames, part.scenes
         images, labels = self.draw_frames(scenes)
         predicted = self.predict(model, part, images)
         # A roll-out that diverges is judged as black, and not left out of the mean.
         drawn = predicted.images.nan_to_num(nan=0.0, posinf=1.0, neginf=0.0)
         error = squared_error(drawn, images[:, 1 : 1 + drawn.shape[1]]).flatten(2).mean(-1)
+        now, last = slice(1, seen), slice(2, 1 + seen)  # of predictions, of frames
         segments = predicted.masks.argmax(2)
         slots, objects = part.noise.shape[1], scenes.present.shape[1] + 1
         components = predicted.masks.shape[2]
-        table = tables(labels[:, 1 : 1 + seen], segments[:, :seen], objects, components)
-        copied = squared_error(_channels_first(images[:, :seen]), images[:, 1 : 1 + seen])
-        measured = {"mse": error[:, :seen].mean(1), "copy_mse": copied.flatten(1).mean(1)}
+        table = tables(labels[:, last], segments[:, now], objects, components)
+        copied = squared_error(_channels_first(images[:, now]), images[:, last])
+        measured = {"mse": error[:, now].mean(1), "copy_mse": copied.flatten(1).mean(1)}
         measured |= segmentation(table)
         if part.rollout:
             measured["transfer"] = torch.full_like(error[:, 0], float(part.transfer))
@@ -227,15 +230,15 @@ class BallsTask(Task):
             balls = scenes.present.unsqueeze(1).expand_as(far)
             near = near_collisions(scenes.collided)[:, 1:] & balls
             for name, values in {"": far, "copy_": moved}.items():
-                measured[f"{name}position"] = mean_where(values[:, :seen], balls[:, :seen])
-                measured[f"{name}position_collision"] = mean_where(values[:, :seen], near[:, :seen])
+                measured[f"{name}position"] = mean_where(values[:, now], balls[:, now])
+                measured[f"{name}position_collision"] = mean_where(values[:, now], near[:, now])
             late = segmentation(
                 tables(labels[:, 1 + seen :], segments[:, seen:], objects, components)
             )
             measured["rollout_mse"] = error[:, seen:].mean(1)
             measured["rollout_fg_ari"] = late["fg_ari"]
             measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
-            measured |= self._floors(scenes, labels[:, : 1 + seen], objects)
+            measured |= self._floors(scenes, labels[:, 1 : 1 + seen], objects)
             measured |= self._collisions(model, predicted, scenes, slot_of_ball)
         return measured
 
@@ -244,14 +247,14 @@ class BallsTask(Task):
     ) -> Measured:
         """What rules, or attention, say about who bumped whom in the frames with input."""
         seen, layer = self.config.seen_frames, model.interaction
-        truth = scenes.collided[:, 1 : 1 + seen], scenes.present
+        truth = scenes.collided[:, 2 : 1 + seen], scenes.present
         if predicted.trace is not None:
-            trace = Trace(*(x[:, :seen] for x in predicted.trace))
+            trace = Trace(*(x[:, 1:seen] for x in predicted.trace))
             told = of_balls(chosen_contexts(trace), slot_of_ball)
             fired = count_firing(trace, self.config.rules, slot_of_ball, *truth)
             return count_pairs(told, *truth) | fired
         if isinstance(layer, Attention):
-            told = of_balls(attended(layer, predicted.before[:, :seen]), slot_of_ball)
+            told = of_balls(attended(layer, predicted.before[:, 1:seen]), slot_of_ball)
             return count_pairs(told, *truth)
         return {}
 
