@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from nps.experiments import EXPERIMENTS
-from nps.experiments.balls import PRESETS, tables
+from nps.experiments.balls import PRESETS, inspect, tables
 from nps.experiments.balls.headline import headline
 from nps.experiments.balls.report import short_table
 from nps.experiments.results import by_variant, read_results
@@ -189,3 +189,17 @@ def test_a_report_of_two_trained_models(tmp_path):
     document.write_text("<!-- table: balls short -->\n<!-- end -->\n")
     call("table", str(tmp_path), "--into", str(document))
     assert document.read_text().count("\n| ") == 2 + 4  # head and rule, two models, two floors
+
+
+def test_inspection_says_whether_rules_fire_at_collisions():
+    metrics = {"firing_table": [[0.5, 0.25], [0.0, 1.0]], **TOLD, **FIRED}
+    (table,) = inspect.firing_table({"4 balls": metrics, "6 to 8 balls": {}})
+    assert table.rows == [["rule 0", "50%", "0%"], ["rule 1", "25%", "100%"]]
+    assert list(table.columns) == ["", "4 balls, colliding", "4 balls, others"]
+    assert inspect.firing_table({"4 balls": TOLD}) == []
+    (text,) = inspect.who_bumped_whom("4 balls", metrics)
+    assert "the one it hits in 80% of cases (at random: 33%); 90% of all" in text.text
+    silent = {"firing_collision": 0.0, "firing_elsewhere": 0.0, "pair_recall": 0.0}
+    (text,) = inspect.who_bumped_whom("4 balls", silent)
+    assert text.text == "4 balls: no rule fires on a slot that shows a ball."
+    assert inspect.who_bumped_whom("4 balls", {"pair_recall": 0.0}) == []
