@@ -6,7 +6,6 @@ import io
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,8 +17,8 @@ from nps.experiments.balls import (
     Config,
     collisions,
     measures,
-    pictures,
 )
+from nps.experiments.balls.evaluation import floors as floors_of
 from nps.experiments.balls.task import ALONE, EXPLORE, SETTLE
 from nps.interactions import Attention
 from nps.models.scoff import Prediction
@@ -227,7 +226,7 @@ def test_floors_are_those_of_the_prototype():
     for split in ("test", "transfer"):
         scenes = task.scenes(split)
         labels = task.draw_frames(scenes).labels
-        for name, values in task._floors(scenes, labels, scenes.present.shape[1] + 1).items():
+        for name, values in floors_of(scenes, labels, scenes.present.shape[1] + 1).items():
             floors[split, name] = values.mean().item()
     expected = {
         ("test", "grid"): (0.714, 0.021),
@@ -301,6 +300,45 @@ def test_who_bumped_whom_by_hand():
     assert found["firing_elsewhere"] == 1.0  # ball 2
     assert (found["collision_rule"], found["collision_rule_collision"]) == (4, 0.5)
     assert found["collision_rule_elsewhere"] == 0.0
+
+
+def test_the_threshold_is_that_of_the_best_f1():
+    """Against a loop over all thresholds."""
+    torch.manual_seed(0)
+    for _ in range(20):
+        strength, true = torch.rand(30), torch.rand(30) < 0.3
+        collided = int(true.sum()) + 4
+        scores = []
+        for limit in [*strength.tolist(), -1.0]:
+            loud = strength > limit
+            right = (loud & true).sum().item()
+            precision, recall = right / max(1, loud.sum().item()), right / collided
+            scores.append(2 * precision * recall / max(1e-9, precision + recall))
+        loud = strength > collisions.best_threshold(strength, true, collided)
+        right = (loud & true).sum().item()
+        assert 2 * right / (loud.sum().item() + collided) == pytest.approx(max(scores))
+    assert collisions.best_threshold(strength[:0], true[:0], 3) is None
+    assert collisions.best_threshold(strength, true, 0) is None
+
+
+def test_loud_statements_are_counted_apart():
+    present = torch.ones(1, 3, dtype=torch.bool)
+    collided = torch.zeros(1, 2, 3, 3, dtype=torch.bool)
+    collided[0, 1, 0, 1] = collided[0, 1, 1, 0] = True
+    told = torch.zeros(1, 2, 3, 3, dtype=torch.bool)
+    told[0, :, 0, 1] = told[0, :, 1, 2] = told[0, :, 2, 2] = True  # ball 2 of itself
+    strength = torch.tensor([[[0.1, 0.9, 0.0], [0.8, 0.2, 0.9]]])
+    statements = collisions.Statements(told, strength, collided)
+    flat, true, hits = statements.flat()
+    assert sorted(flat.tolist()) == pytest.approx([0.1, 0.2, 0.8, 0.9])
+    assert flat[true].tolist() == pytest.approx([0.8])
+    assert hits.item() == 2
+    loud = told & (strength > 0.5).unsqueeze(-1)
+    found = collisions.rates(collisions.count_loud(loud, collided, present))
+    assert found["who_precision"] == 0.5  # ball 0 in the second frame, not ball 1 in the first
+    assert found["who_recall"] == 0.5
+    assert found["who_f1"] == 0.5
+    assert found["who_precision_chance"] == pytest.approx(0.25)
 
 
 def test_a_ball_that_is_its_own_context_tells_nothing():
@@ -394,10 +432,12 @@ def call(*args, code=0):
 def test_each_model_trains_and_is_tested_by_the_command(tmp_path, flags):
     run = str(tmp_path / "run")
     call("train", "balls", "--out", run, *FLAGS, "--epochs=1", "--train-scenes=4", *flags)
-    out, _ = call("eval", run)
+    out, _ = call("eval", run, "--all")
+    assert "Foreground ARI, 6 to 8 balls" in out
     assert "transfer_fg_ari" in out
     tested = json.loads((tmp_path / "run/test.json").read_text())
     assert tested["copy_mse"] > 0
+    assert ("who_threshold" in tested) <= ("pair_recall" in tested)
     assert list((tmp_path / "run/figures").glob("prediction-*.png"))
 
 
@@ -408,48 +448,12 @@ def test_inspect_shows_tables_and_pictures(tmp_path, kind):
     out, _ = call("inspect", run)
     assert "previous frame" in out
     drawn = {path.name for path in (tmp_path / "run/figures").iterdir()}
-    assert {"rollout-test.png", "rollout-transfer.png"} <= drawn
+    assert {f"rollout-{name}" for name in ("test.png", "test.gif", "transfer.gif")} <= drawn
     assert ("firing-test.png" in drawn) == (kind == "snps")
     assert ("rule 9" in out) == (kind == "snps")
-
-
-def test_a_moving_picture_points_from_the_context_to_the_changed_slot():
-    image = pytest.importorskip("PIL.Image")
-    task = task_of(size=32)
-    part = next(task.parts("test", 5, rollout=True)).first(2)
-    images, _ = task.draw_frames(part.scenes)
-    trace = Trace(torch.full((2, 7, 2, 5), -1), torch.full((2, 7, 2, 5), -1), None, None)
-    trace.rule[1, 3, 0, 2], trace.context[1, 3, 0, 2] = 6, 2  # itself
-    trace.rule[1, 3, 1, 0], trace.context[1, 3, 1, 0] = 4, 1
-    assert pictures.first_pair(trace, 1, 3) == (4, 0, 1)
-    assert pictures.first_pair(trace, 1, 2) is None
-    frames = {}
-    for name, fired in {"with": trace, "without": None}.items():
-        predicted = task.predict(Oracle(task, splits=("test",)), part, images)
-        data = pictures.rollout_gif(images[:, 1:], predicted._replace(trace=fired), 4, scene=1)
-        moving = image.open(io.BytesIO(data))
-        assert moving.n_frames == 7
-        moving.seek(3)
-        frames[name] = torch.from_numpy(np.array(moving.convert("L")))
-    changed = (frames["with"] != frames["without"])[: 3 * 32].nonzero()[:, 1].float()
-    width = 3 * 32
-    assert changed.numel() > 20
-    assert changed.min() >= width  # the second picture alone
-    assert changed.max() < 2 * width + 8
-
-
-def test_a_report_of_two_models(tmp_path):
-    for name in ("balls", "balls-none"):
-        folder = str(tmp_path / name / "seed-0")
-        call("train", name, "--out", folder, *FLAGS, "--epochs=1")
-        call("eval", folder)
-    from nps.experiments import EXPERIMENTS
-
-    report = EXPERIMENTS["balls"].report(tmp_path)
-    page = report.to_html()
-    assert "no interaction" in page
-    assert "floor: 3 × 3 grid" in page
-    assert "0.85" in page  # the paper's
+    call("inspect", run, "--out", str(tmp_path / "x.png"))
+    assert (tmp_path / "x-rollout-test.gif").read_bytes().startswith(b"GIF8")
+    assert (tmp_path / "x-rollout-test.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_all_kinds_of_models_and_data_are_shown(tmp_path, kind):
     assert table.columns[:2] == ["Steps", "Predicted"]
     drawn = {part.name: part for part in parts if isinstance(part, Figure)}
     assert set(drawn) == {"rollouts", "slots"}
-    assert all(part.png.startswith(PNG) for part in drawn.values())
+    assert all(part.image.startswith(PNG) for part in drawn.values())
     assert "no decoder" in drawn["rollouts"].caption
     assert ("first 8 of 9 slots" in drawn["slots"].caption) == (kind == "parallel")
 

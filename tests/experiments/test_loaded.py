@@ -10,6 +10,7 @@ import torch
 
 import nps
 from nps.errors import UserError
+from nps.perception.places import drift, push
 from nps.training import checkpoint
 from tests.experiments.test_custom import TINY as OWN
 from tests.experiments.test_custom import arrays_of
@@ -304,6 +305,65 @@ def test_trace_and_rollout_of_digits(tmp_path):
     assert mlp.rollout(n=1).trace is None
     with pytest.raises(UserError, match=r"this model has no rules \(model mlp\)"):
         mlp.trace()
+
+
+def test_trace_and_rollout_of_video(tmp_path):
+    """Frame by frame: read if it is seen, move, let the rules change the slots."""
+    from tests.experiments.test_balls import TINY
+
+    run = nps.train("balls", out=tmp_path / "nps", progress=False, **TINY)
+    model = run.model
+    with torch.no_grad():  # rules that do something, and let no slot grow to its limit
+        model.interaction.rules.weight_out.normal_(std=0.1)
+    frames, noise = run.examples(2, "test")
+    whole, actions = run.task.first_episodes("test", 2, 3)
+    assert torch.equal(frames, whole[:, :4])
+    assert whole.shape[1] == 4 + 3
+    assert actions.shape == (2, 3, 0)
+    found, fired = run.rollout(n=2, steps=3, split="test"), run.trace(n=2, split="test")
+
+    def advance(start):
+        moved = push(start, model.move(start))
+        new, trace = model.interaction(moved, return_trace=True)
+        return drift(new, start), trace
+
+    with torch.no_grad():
+        seen = model.reader.look_at(
+            model.encoder(whole.transpose(0, 1).flatten(0, 1)).view(7, 2, -1, 4)
+        )
+        start = model.reader.begin(seen[0], 5)
+        files = truly = start
+        for t in range(6):
+            if t < 4:
+                files = model.reader.read(seen[t], files, first=t == 0)
+            files, trace = advance(files)
+            truly = model.reader.read(seen[t], truly, first=t == 0)
+            truly, _ = advance(truly)
+            if t < 4:
+                assert torch.equal(fired.rule[:, t], trace.rule)
+            if t >= 3:
+                torch.testing.assert_close(found.slots[:, t - 3], files)
+                assert torch.equal(found.trace.rule[:, t - 3], trace.rule)
+                after = model.reader.read(seen[t + 1], truly, first=False)
+                torch.testing.assert_close(found.true[:, t - 3], after)
+    alone = run.rollout(frames, actions)
+    assert alone.true is None
+    torch.testing.assert_close(alone.slots, found.slots)
+    assert run.rollout().slots.shape[:2] == (3, 1)  # of validation, the next frame alone
+    assert run.trace(n=2, split="transfer").rule.shape == (2, 4, 3, 9)
+    assert_same_trace(run.trace(frames, noise), fired)
+    assert set(run.data) == {"train", "validation", "test", "transfer"}
+    assert run.data["train"].position.shape[:3] == (8, 8, 4)
+    with pytest.raises(UserError, match="split: got 'tset', expected one of train, validation, "):
+        run.trace(n=2, split="tset")
+    with pytest.raises(UserError, match="split: got 'transfer', expected validation or test"):
+        run.rollout(split="transfer")
+    with pytest.raises(UserError, match="n: got 4, expected 1 to 3, as many as test has"):
+        run.trace(n=4, split="test")
+    other = nps.train("balls-none", out=tmp_path / "none", progress=False, **TINY)
+    assert other.rollout(n=1).trace is None
+    with pytest.raises(UserError, match=r"this model has no rules \(nothing between its slots\)"):
+        other.trace()
 
 
 def test_nothing_is_written(folder):

@@ -158,7 +158,7 @@ def test_surgery_says_yes_and_no(report):
 def test_figures_are_drawn_from_the_log(report):
     figures = {b.name: b for b in report.parts if isinstance(b, Figure)}
     assert set(figures) == {"grid-mnist", "grid-mnist-mlp", "composition", "strip"}
-    assert all(figure.png.startswith(b"\x89PNG") for figure in figures.values())
+    assert all(figure.image.startswith(b"\x89PNG") for figure in figures.values())
 
 
 def test_without_matplotlib_there_are_tables_and_a_word(folder, monkeypatch):

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from nps.inspect.animations import GAP, SCALE, Arrow, Scene, gif
+from nps.inspect.animations import BAR, GAP, SCALE, Arrow, Scene, gif
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -45,3 +45,19 @@ def test_an_arrow_leads_from_the_context_to_the_pushed_block(right, colour):
     assert columns.max() == pytest.approx(40.5, abs=1)
     head, tail = columns > 37.5, columns < 35
     assert np.ptp(rows[head]) > np.ptp(rows[tail])
+
+
+def test_titles_and_labels_leave_the_images_where_they_belong():
+    labels = {"7": (10.0, 40.0)}
+    plain = Scene([BLUE, DARK], [Arrow((10, 10), (10, 40)), None], "text", 100)
+    titled = plain._replace(titles=("left", "right"), labels=labels)
+    ((first, _),), ((second, _),) = (frames(gif([scene], scale=4)) for scene in (plain, titled))
+    assert first.shape == (4 * 50 + BAR, 2 * 4 * 50 + GAP, 3)
+    assert second.shape[0] == first.shape[0] + BAR
+    below = second[BAR:].astype(int)
+    changed = (np.abs(below - first).max(-1) > 30)[: 4 * 50].nonzero()
+    rows, columns = changed[0] / 4, (changed[1] - 4 * 50 - GAP) / 4
+    assert rows.mean() == pytest.approx(10.5, abs=0.7)  # the label, in the last image
+    assert columns.mean() == pytest.approx(40.5, abs=0.7)
+    for left in (0, 4 * 50 + GAP):
+        assert second[:BAR, left : left + 40].min() < 100  # a title above each image

@@ -40,6 +40,17 @@ def test_figures_are_files_too(tmp_path):
     assert (tmp_path / "figures/use.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_moving_pictures_keep_their_kind(tmp_path):
+    report = Report("x", [Figure("turn", b"GIF89a and more", "turning")])
+    assert (
+        '<img alt="turning" src="data:image/gif;base64,R0lGOD' in report.write(tmp_path).read_text()
+    )
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["turn.gif"]
+    out = io.StringIO()
+    report.show(Console(file=out, width=100))
+    assert "turning (figures/turn.gif)" in out.getvalue()
+
+
 def test_terminal_shows_text_with_brackets_as_they_are():
     out = io.StringIO()
     full_report().show(Console(file=out, width=100))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nps.interactions import GNN, Attention
-from nps.models.scoff import Scoff, make_interaction
+from nps.models.scoff import LIMIT, Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
 from nps.perception.places import PlacedReader, drift, push
@@ -74,6 +74,19 @@ def test_without_input_it_goes_on_by_itself(kind, reader):
         slots = drift(slots, start) if placed else slots
         torch.testing.assert_close(both.slots[:, t], slots)
         torch.testing.assert_close(both.images[:, t], model.decoder(slots).images)
+
+
+@ALL
+def test_slots_do_not_grow_without_bounds(kind):
+    """A slot that shows nothing is held back by nothing in the loss."""
+    model = make(kind, SlotReader)
+    torch.nn.init.normal_(model.move[-1].weight, std=30.0)
+    predicted = model(frames(), steps=60, return_trace=True)
+    for name in ("slots", "before"):
+        values = getattr(predicted, name)
+        assert values.isfinite().all()
+        assert values.abs().max() == LIMIT
+    assert predicted.images.isfinite().all()
 
 
 @READERS

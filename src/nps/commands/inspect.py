@@ -31,7 +31,8 @@ MORE = "`nps inspect RUN --help` also shows the flags that only runs of its expe
 @dataclass(frozen=True, kw_only=True)
 class InspectArgs:
     out: Path | None = None
-    """PNG file to write (default: RUN/figures/NAME.png); several pictures become OUT-NAME.png."""
+    """PNG file to write (default: RUN/figures/NAME.png); several pictures become OUT-NAME.png, and
+    moving ones .gif."""
     which: Literal["best", "last"] = "best"
     """The model with the best validation score, or the last one."""
     device: Device = "cpu"
@@ -83,10 +84,10 @@ def inspect(args: Sequence[str]) -> None:
     if page:
         _write(run.folder / "report.html", Report(title, parts).to_html().encode())
     for picture in pictures:
-        path = out or run.figures / f"{picture.name}.png"
+        path = (out or run.figures / f"{picture.name}.png").with_suffix(picture.suffix)
         if out is not None and len(pictures) > 1:
-            path = out.with_stem(f"{out.stem}-{picture.name}")
-        _write(path, picture.png)
+            path = path.with_stem(f"{out.stem}-{picture.name}")
+        _write(path, picture.image)
         print(one_line(f"{path}: {picture.caption}"))
     if page:
         print(one_line(f"All of this on one page: {run.folder / 'report.html'}"))

@@ -151,11 +151,11 @@ class LoadedRun:
 
         Args:
             inputs: of the model, a batch of each: `before, after` (arithmetic), `images, operation`
-                (mnist), or `images, action` (world models). Where the first is an image, its slots
-                may be given instead.
+                (mnist), or `images, action` (world models), where the first may be slots instead;
+                `frames, noise` (balls), with a row of noise for each slot.
             n: without inputs, the first n examples of a set (default: 8 or fewer), as `examples(n)`
                 gives them.
-            split: the set: "validation", "test" or "train".
+            split: the set: "validation", "test" or "train"; of balls also "transfer".
         """
         names = self.task.input_names
         if not names:
@@ -185,7 +185,8 @@ class LoadedRun:
         Args:
             images: first images (n, H, W, C), or those of whole episodes (n, T + 1, H, W, C), whose
                 slots the predictions can be compared with.
-            actions: (n, T), or (n, T, A) if they are continuous; of mnist, operations.
+            actions: (n, T), or (n, T, A) if they are continuous; of mnist, operations; of video,
+                where nothing acts, (n, T, 0), and images are the frames before.
             n: without images, the first n episodes of a set (default: 8 or fewer).
             steps: steps of these (default: all).
             split: the set: "validation" or "test".

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -11,10 +12,11 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 SCALE = 3
-"""Screen pixels for each pixel of a world."""
+"""Screen pixels for each pixel of a world, by default."""
 GAP = 8
 BAR = 24
-"""Height of the line of text below the images."""
+"""Height of a line of text above or below the images."""
+FONT_SIZE = 14
 RIGHT, WRONG = (255, 255, 255), (255, 60, 60)
 
 
@@ -27,17 +29,26 @@ class Arrow(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What is shown at one moment: some images side by side, and a line of text."""
+    """What is shown at one moment: some images side by side, and a line of text below them."""
 
     images: Sequence[UInt8[ndarray, "H W 3"]]
     arrows: Sequence[Arrow | None]
     text: str
     milliseconds: int
+    titles: Sequence[str] = ()
+    """A word above each image; none: no line above them."""
+    labels: Mapping[str, tuple[float, float]] = MappingProxyType({})
+    """Text to write into the last image, and where: (row, column) in pixels of the world."""
 
 
-def gif(scenes: Sequence[Scene]) -> bytes:
-    """An endless animation of the scenes."""
-    frames = [_frame(scene) for scene in scenes]
+def gif(scenes: Sequence[Scene], scale: int = SCALE) -> bytes:
+    """An endless animation of the scenes.
+
+    Args:
+        scenes: what is shown, one after another; all of the same size.
+        scale: screen pixels for each pixel of an image.
+    """
+    frames = [_frame(scene, scale) for scene in scenes]
     buffer = io.BytesIO()
     frames[0].save(
         buffer,
@@ -51,28 +62,40 @@ def gif(scenes: Sequence[Scene]) -> bytes:
     return buffer.getvalue()
 
 
-def _frame(scene: Scene) -> Any:
+def _frame(scene: Scene, scale: int) -> Any:
     from PIL import Image, ImageDraw, ImageFont
 
-    height, width = (SCALE * size for size in scene.images[0].shape[:2])
-    count = len(scene.images)
-    frame = Image.new("RGB", (count * width + (count - 1) * GAP, height + BAR), "white")
-    draw = ImageDraw.Draw(frame)
+    height, width = (scale * size for size in scene.images[0].shape[:2])
+    count, top = len(scene.images), BAR if scene.titles else 0
+    frame = Image.new("RGB", (count * width + (count - 1) * GAP, top + height + BAR), "white")
+    draw, font = ImageDraw.Draw(frame), ImageFont.load_default(FONT_SIZE)
     for n, (image, arrow) in enumerate(zip(scene.images, scene.arrows, strict=True)):
-        left = n * (width + GAP)
+        corner = (n * (width + GAP), top)
         shown = Image.fromarray(image).resize((width, height), Image.Resampling.NEAREST)
-        frame.paste(shown, (left, 0))
+        frame.paste(shown, corner)
+        if scene.titles:
+            draw.text((corner[0], 3), scene.titles[n], fill="black", font=font)
         if arrow is not None:
-            _draw_arrow(draw, arrow, left)
-    draw.text((0, height + 5), scene.text, fill="black", font=ImageFont.load_default(14))
+            _draw_arrow(draw, arrow, corner, scale)
+    for text, place in scene.labels.items():
+        at = _on_screen(place, corner, scale)
+        draw.text(at, text, "white", font, "mm", stroke_width=2, stroke_fill="black")
+    draw.text((0, top + height + 5), scene.text, fill="black", font=font)
     return frame
 
 
-def _draw_arrow(draw: Any, arrow: Arrow, left: int) -> None:
+def _on_screen(
+    place: tuple[float, float], corner: tuple[int, int], scale: int
+) -> tuple[float, float]:
+    """x and y of the centre of a pixel, given as (row, column), of the image at a corner."""
+    row, column = place
+    return corner[0] + scale * (column + 0.5), corner[1] + scale * (row + 0.5)
+
+
+def _draw_arrow(draw: Any, arrow: Arrow, corner: tuple[int, int], scale: int) -> None:
     """Draw an arrow between the centres of two pixels."""
-    (y, x), (down, across) = (
-        (SCALE * (row + 0.5), left + SCALE * (column + 0.5))
-        for row, column in (arrow.begin, arrow.end)
+    (x, y), (across, down) = (
+        _on_screen(place, corner, scale) for place in (arrow.begin, arrow.end)
     )
     length = max(1e-9, ((across - x) ** 2 + (down - y) ** 2) ** 0.5)
     along = ((across - x) / length, (down - y) / length)

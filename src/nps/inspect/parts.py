@@ -40,11 +40,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A PNG and its caption. A terminal shows the caption only."""
+    """A picture (PNG), or a moving one (GIF), and its caption; a terminal shows the caption."""
 
     name: str
-    png: bytes
+    image: bytes
     caption: str
+
+    @property
+    def suffix(self) -> str:
+        """Of its file: `.png` or `.gif`."""
+        return ".gif" if self.image.startswith(b"GIF8") else ".png"
 
 
 Part = Heading | Text | Lines | Table | Figure

@@ -68,7 +68,7 @@ class Report:
         for part in self.parts:
             if isinstance(part, Figure):
                 (folder / "figures").mkdir(exist_ok=True)
-                (folder / "figures" / f"{part.name}.png").write_bytes(part.png)
+                (folder / "figures" / f"{part.name}{part.suffix}").write_bytes(part.image)
         page = folder / "report.html"
         page.write_text(self.to_html())
         return page
@@ -95,10 +95,10 @@ def _html(part: Part) -> str:
     if isinstance(part, Lines):
         return "<pre>" + html.escape("\n".join(part.lines)) + "</pre>"
     if isinstance(part, Figure):
-        data = base64.b64encode(part.png).decode()
-        caption = html.escape(part.caption)
+        data = base64.b64encode(part.image).decode()
+        caption, kind = html.escape(part.caption), part.suffix[1:]
         return (
-            f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
+            f'<figure><img alt="{caption}" src="data:image/{kind};base64,{data}">'
             f"<figcaption>{caption}</figcaption></figure>"
         )
     head = "".join(f"<th>{html.escape(column)}</th>" for column in part.columns)
@@ -123,7 +123,7 @@ def _show(part: Part, console: Console) -> None:
         for line in part.lines:
             console.print("  " + line, markup=False, highlight=False, soft_wrap=True)
     elif isinstance(part, Figure):
-        console.print(f"{part.caption} (figures/{part.name}.png)", markup=False)
+        console.print(f"{part.caption} (figures/{part.name}{part.suffix})", markup=False)
     elif isinstance(part, Table):
         show_table(part, console)
 

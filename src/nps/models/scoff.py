@@ -32,6 +32,12 @@ Kind = Literal["attention", "snps", "pnps", "gnn", "none"]
 """What takes place between the slots."""
 
 
+LIMIT = 10.0
+"""The numbers of a slot stay within ± this. Those of a slot that shows a ball stay below 4. A slot
+that shows nothing is held back by nothing in the loss: without a limit it grows by a factor in each
+frame, until it overflows in a roll-out."""
+
+
 class Prediction(NamedTuple):
     """Frames 1 to T, each predicted from those before it."""
 
@@ -115,9 +121,10 @@ class Scoff(nn.Module):
                 files = self.reader.read(inputs[t], files, first=t == 0)
                 read.append(files)
             with torch.autocast(files.device.type, enabled=False):
-                start, files = files, self._move(files)
+                start, files = files, self._move(files).clamp(-LIMIT, LIMIT)
                 moved.append(files)
                 files, trace = self._interact(files, return_trace)
+                files = files.clamp(-LIMIT, LIMIT)
                 files = drift(files, start) if self.placed else files
             predicted.append(files)
             traces += [] if trace is None else [trace]

@@ -62,6 +62,7 @@ class SlotReader(SlotAttention):
     def begin(
         self, inputs: Inputs, slots: int, noise: Float[Tensor, "B M D"] | None = None
     ) -> Float[Tensor, "B M D"]:
+        assert self.sampled is not None
         return start_at(self.sampled, inputs, slots, noise)
 
     def read(

@@ -8,18 +8,20 @@ and 0.36. It does not say whether the background counts; a fixed grid has 0.71 a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nps.experiments.balls.config import Config
+from nps.experiments.balls.headline import headline
 from nps.experiments.balls.inspect import inspect_balls
 from nps.experiments.balls.presets import PRESETS, QUICK
-from nps.experiments.balls.report import write_report
+from nps.experiments.balls.report import Tested, verdict, write_report
 from nps.experiments.balls.task import BallsTask
-from nps.experiments.experiment import Experiment
+from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.headline import Headline, Metrics
 from nps.inspect.report import Part, Report
 
 
@@ -36,12 +38,19 @@ class Balls(Experiment[Config, BallsTask]):
         *("fg_ari", "ari", "fg_miou", "video_fg_ari", "mse"),
         *("transfer_fg_ari", "transfer_ari", "transfer_fg_miou", "transfer_video_fg_ari"),
     )
+    tested = Tested
 
     def make_task(self, config: Config, device: torch.device) -> BallsTask:
         return BallsTask(config, device)
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
+
+    def verdict(self, folder: Path) -> Verdict:
+        return verdict(folder)
+
+    def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
+        return headline(metrics, config)
 
     def inspect(self, task: BallsTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_balls(task, model)

@@ -5,12 +5,16 @@ slot of each ball (of the whole video's segments), that is a statement of who bu
 be right or wrong. Attention makes no such statement; its largest weight on another slot is read as
 one, for comparison.
 
+Where a rule fires in every frame, most of what it says is of no importance: it changes next to
+nothing. So statements are also counted that come with a large change alone; how large is chosen on
+validation scenes (`best_threshold`).
+
 Everything is counted for each scene; `rates` makes numbers of the sums over scenes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +29,52 @@ if TYPE_CHECKING:
 
 PREFIX = "count_"
 """Before the names of counts, which are summed over scenes where other numbers are averaged."""
+
+
+class Statements(NamedTuple):
+    """Who changed whom, as told; and who hit whom."""
+
+    told: Bool[Tensor, "B T M M"]
+    """[i, j]: ball j was the context of ball i."""
+    strength: Float[Tensor, "B T M"]
+    """How much ball i was changed."""
+    collided: Bool[Tensor, "B T M M"]
+
+    def flat(self) -> tuple[Float[Tensor, "n"], Bool[Tensor, "n"], Int64[Tensor, "1"]]:
+        """Strength and truth of each statement, and the number of (ordered) pairs that collided."""
+        told = self.told & ~torch.eye(
+            self.told.shape[-1], dtype=torch.bool, device=self.told.device
+        )
+        strength = self.strength.unsqueeze(-1).expand(told.shape)[told]
+        return strength, self.collided[told], self.collided.sum().unsqueeze(0)
+
+
+def best_threshold(
+    strength: Float[Tensor, "n"], true: Bool[Tensor, "n"], collided: int
+) -> float | None:
+    """The strength above which statements are best believed: with the largest F1 of all collisions;
+    None without statements or collisions."""
+    if not len(strength) or not collided:
+        return None
+    order = strength.argsort(descending=True)
+    right = true[order].cumsum(0)
+    told = torch.arange(1, len(order) + 1, device=order.device)
+    best = (2.0 * right / (told + collided)).argmax()
+    ordered = strength[order]
+    below = ordered[best + 1] if best + 1 < len(order) else torch.zeros_like(ordered[0])
+    return float((ordered[best] + below) / 2)
+
+
+def count_loud(
+    told: Bool[Tensor, "B T M M"],
+    collided: Bool[Tensor, "B T M M"],
+    present: Bool[Tensor, "B M"],
+) -> Measured:
+    """As `count_pairs`, of statements with a large change: which are true, and what they miss."""
+    counted = count_pairs(told, collided, present)
+    names = ("told", "told_true", "told_chance")
+    kept = {f"{PREFIX}loud_{name}": counted[f"{PREFIX}{name}"] for name in names}
+    return kept | {f"{PREFIX}ordered": collided.flatten(1).sum(1, dtype=torch.float)}
 
 
 def chosen_contexts(trace: Trace) -> Bool[Tensor, "B T S S"]:
@@ -126,12 +176,18 @@ def rates(measured: Measured) -> dict[str, Any]:
         "pair_recall": ("pairs_told", "pairs"),
         "partner": ("asked_true", "asked"),
         "partner_chance": ("asked_chance", "asked"),
+        "who_precision": ("loud_told_true", "loud_told"),
+        "who_precision_chance": ("loud_told_chance", "loud_told"),
+        "who_recall": ("loud_told_true", "ordered"),
         "firing_collision": ("hit_fired", "hit"),
         "firing_elsewhere": ("free_fired", "free"),
     }
     for name, (part, whole) in shares.items():
         if part in sums and sums[whole] > 0:
             found[name] = (sums[part] / sums[whole]).item()
+    if "ordered" in sums and sums["loud_told"] + sums["ordered"] > 0:
+        f1 = 2.0 * sums["loud_told_true"] / (sums["loud_told"] + sums["ordered"])
+        found["who_f1"] = f1.item()
     if "hit_rules" in sums and sums["hit"] > 0 and sums["free"] > 0:
         near, far = sums["hit_rules"] / sums["hit"], sums["free_rules"] / sums["free"]
         best = int((near - far).argmax())

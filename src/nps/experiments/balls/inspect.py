@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from nps.experiments.balls.pictures import firing_figure, prediction_picture
-from nps.experiments.balls.task import BallsTask, Part, summary
+from nps.experiments.balls.evaluation import Part, predict, summary
+from nps.experiments.balls.pictures import firing_figure, prediction_picture, rollout_gif
+from nps.experiments.balls.task import BallsTask
 from nps.inspect import figures
 from nps.inspect.report import Figure, Table, Text
 from nps.inspect.report import Part as ReportPart
@@ -25,11 +26,12 @@ def inspect_balls(task: BallsTask, model: Scoff) -> list[ReportPart]:
     shown = {
         name: next(task.parts(split, slots[split], rollout=True)) for name, split in parts.items()
     }
+    task.loud = task.choose_loud(model)
     found = {name: summary(task.measure(model, part)) for name, part in shown.items()}
     scenes = len(shown["4 balls"].scenes.radius)
     report: list[ReportPart] = [segmentation_table(found, scenes)]
-    for name, metrics in found.items():
-        report += who_bumped_whom(name, metrics)
+    report += firing_table(found)
+    report += [text for name, metrics in found.items() for text in who_bumped_whom(name, metrics)]
     for name, part in shown.items():
         report += pictures(task, model, part, name)
     return report
@@ -47,41 +49,56 @@ def segmentation_table(found: dict[str, dict[str, Any]], scenes: int) -> Table:
     return Table(["", "segments", *columns], rows, caption, names=2)
 
 
-def who_bumped_whom(name: str, metrics: dict[str, Any]) -> list[ReportPart]:
+def firing_table(found: dict[str, dict[str, Any]]) -> list[ReportPart]:
+    """How often each rule fires at collisions and elsewhere; empty of a model without rules."""
+    tables = {name: m["firing_table"] for name, m in found.items() if "firing_table" in m}
+    if not tables:
+        return []
+    columns = [shares for table in tables.values() for shares in table]
+    rows = [
+        [f"rule {rule}", *(f"{share:.0%}" for share in shares)]
+        for rule, shares in enumerate(zip(*columns, strict=True))
+    ]
+    head = [f"{name}{what}" for name in tables for what in (", colliding", ", others")]
+    caption = (
+        "How often each rule fires on balls that collide before the next frame, and on others."
+    )
+    return [Table(["", *head], rows, caption)]
+
+
+def who_bumped_whom(name: str, metrics: dict[str, Any]) -> list[Text]:
     """What the trace, or attention, says about collisions."""
-    parts: list[ReportPart] = []
-    if "firing_table" in metrics:
-        rules = [f"rule {i}" for i in range(len(metrics["firing_table"][0]))]
-        rows = [
-            [balls, *(f"{100 * share:.0f} %" for share in shares)]
-            for balls, shares in zip(("collide", "do not"), metrics["firing_table"], strict=True)
-        ]
-        caption = f"{name}: how often each rule fires on balls that collide before the next frame."
-        parts.append(Table(["balls that", *rules], rows, caption))
-    if "partner" in metrics:
-        parts.append(
-            Text(
-                f"{name}: the context of a colliding ball is the one it hits in "
-                f"{100 * metrics['partner']:.0f} % of cases (at random: "
-                f"{100 * metrics['partner_chance']:.0f} %); {100 * metrics['pair_recall']:.0f} % "
-                "of all collisions are told."
-            )
+    if metrics.get("firing_collision") == metrics.get("firing_elsewhere") == 0.0:
+        return [Text(f"{name}: no rule fires on a slot that shows a ball.")]
+    if "partner" not in metrics:
+        return []
+    told, chance, recall = (metrics[m] for m in ("partner", "partner_chance", "pair_recall"))
+    return [
+        Text(
+            f"{name}: the context of a colliding ball is the one it hits in {told:.0%} of cases "
+            f"(at random: {chance:.0%}); {recall:.0%} of all collisions are told."
         )
-    return parts
+    ]
 
 
 def pictures(task: BallsTask, model: Scoff, part: Part, name: str) -> list[ReportPart]:
     """True and predicted frames and segments; and which rule fires on which slot."""
     part = part.first(DRAWN_SCENES)
     images, _ = task.draw_frames(part.scenes)
-    predicted = task.predict(model, part, images)
+    predicted = predict(task.config, model, part, images)
     seen = task.config.seen_frames
     word = "transfer" if part.transfer else "test"
-    caption = f"{name}: true frames, predictions and their segments; input ends after frame {seen}"
+    caption = f"{name}: true frames, predictions and their slots; without input after frame {seen}"
     drawn: list[ReportPart] = [
         Figure(f"rollout-{word}", png(prediction_picture(images[:, 1:], predicted)), caption)
     ]
-    if predicted.trace is not None and figures.available():
+    if not figures.available():  # Pillow comes with matplotlib
+        return drawn
+    moving = f"{name}: the first scene as a moving picture"
+    if predicted.trace is not None:
+        moving += "; the arrow leads from the context to the slot that a rule changes most"
+    drawn.append(Figure(f"rollout-{word}", rollout_gif(images[:, 1:], predicted, seen), moving))
+    if predicted.trace is not None:
         rule = predicted.trace.rule[0].cpu().numpy()
         about = f"{name}: the rule that fires on each slot, stage by stage, in the first scene"
         drawn.append(Figure(f"firing-{word}", firing_figure(rule, seen), about))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +14,6 @@ from nps.inspect import style
 from nps.inspect.animations import Arrow, Scene, gif
 from nps.inspect.grids import grid, to_bytes
 from nps.models.scoff import Prediction
-from nps.rules import Trace
 from nps.worlds.balls import BOX
 
 if TYPE_CHECKING:
@@ -75,42 +75,77 @@ def firing_figure(rule: Int64[ndarray, "T K M"], seen: int) -> bytes:
         return style.png(figure)
 
 
-FRAME_TIME = 350
+FRAME_TIME = 400
 """Milliseconds of a frame in an animation."""
+SIDE = 256
+"""Screen pixels of the side of a frame in an animation."""
+TITLES = ("true", "predicted", "slots")
 
 
 def rollout_gif(
     images: UInt8[Tensor, "B T H W 3"], predicted: Prediction, seen: int, scene: int = 0
 ) -> bytes:
-    """One scene as a moving picture: the true frame, the predicted one, and its segments.
+    """One scene as a moving picture: the true frame, the predicted one, and its slots.
 
-    An arrow leads from the contextual slot to the slot that a rule changes: that of the first stage
-    in which they differ.
+    An arrow leads from the contextual slot to the slot that a rule changes; if rules change several
+    slots, to the one that changes most. The line below names rule and slots.
+
+    Args:
+        images: the true frames, of which the first is the first that is predicted.
+        predicted: as many frames.
+        seen: number of frames that were predicted from the true frame before.
+        scene: which of the batch.
     """
-    slots = predicted.slots.shape[2]
-    segments = predicted.masks.argmax(2)
-    places = centres(segments, slots)[scene].cpu() * (images.shape[2] / BOX) - 0.5
+    size, frames, slots = images.shape[2], images.shape[1], predicted.slots.shape[2]
+    segments = predicted.masks[scene].argmax(1)
+    places = (centres(segments.unsqueeze(0), slots)[0].cpu() * (size / BOX) - 0.5).flip(-1)
     drawn = to_bytes(predicted.images[scene].permute(0, 2, 3, 1).cpu().numpy())
-    parts = segment_picture(segments[scene], slots)
+    colours = segment_picture(segments, slots)
     scenes = []
-    for t, (true, guess, part) in enumerate(
-        zip(images[scene].cpu().numpy(), drawn, parts, strict=True)
-    ):
-        arrow, says = None, ""
-        bound = None if predicted.trace is None else first_pair(predicted.trace, scene, t)
+    for t, true in enumerate(images[scene].cpu().numpy()):
+        visible = segments[t].unique().tolist()
+        at = {m: tuple(places[t, m].tolist()) for m in range(slots) if m in visible}
+        bound, arrow = strongest(predicted, scene, t, list(at)), None
+        text = f"frame {t + 1} of {frames}{'' if t < seen else ', without input'}"
         if bound is not None:
-            rule, primary, context = bound
-            begin, end = ((y.item(), x.item()) for x, y in places[t, [context, primary]])
-            arrow, says = Arrow(begin, end), f": rule {rule} on slot {primary}, context {context}"
-        title = f"frame {t + 1}{says if t < seen else ', no input' + says}"
-        scenes.append(Scene([true, guess, part], [None, arrow, None], title, FRAME_TIME))
-    return gif(scenes)
+            text += f": rule {bound.rule} on slot {bound.primary}, context slot {bound.context}"
+            if bound.primary not in at:
+                text += f" (slot {bound.primary} draws nothing)"
+            elif bound.points(list(at)):
+                arrow = Arrow(at[bound.context], at[bound.primary])
+        shown, arrows = [true, drawn[t], colours[t]], [None, arrow, None]
+        labels = {str(m): place for m, place in at.items()}
+        scenes.append(Scene(shown, arrows, text, FRAME_TIME, TITLES, labels))
+    return gif(scenes, max(1, SIDE // size))
 
 
-def first_pair(trace: Trace, scene: int, frame: int) -> tuple[int, int, int] | None:
-    """Rule, primary slot and contextual slot of the first stage where the two slots differ."""
-    rule, context = (x[scene, frame].cpu() for x in (trace.rule, trace.context))
-    for k, slot in (rule >= 0).nonzero().tolist():
-        if context[k, slot] not in (-1, slot):
-            return int(rule[k, slot]), slot, int(context[k, slot])
-    return None
+class Bound(NamedTuple):
+    """A rule that fired, the slot it changed, and its context."""
+
+    rule: int
+    primary: int
+    context: int
+
+    def points(self, visible: Sequence[int]) -> bool:
+        """Whether it leads from one visible slot to another."""
+        return self.primary != self.context and {self.primary, self.context} <= set(visible)
+
+
+def strongest(
+    predicted: Prediction, scene: int, frame: int, visible: Sequence[int]
+) -> Bound | None:
+    """Of the rules that fired, the one whose slot changes most; first of all, of those that lead
+    from one visible slot to another. None if none fired."""
+    if predicted.trace is None:
+        return None
+    trace = (predicted.trace.rule, predicted.trace.context)
+    rule, context = (x[scene, frame].tolist() for x in trace)
+    changed = predicted.slots[scene, frame] - predicted.before[scene, frame]
+    amount = changed.float().norm(dim=-1).tolist()
+    fired = [
+        Bound(rules[m], m, contexts[m])
+        for rules, contexts in zip(rule, context, strict=True)  # stage by stage
+        for m in range(len(rules))
+        if rules[m] >= 0
+    ]
+    return max(fired, key=lambda b: (b.points(visible), amount[b.primary]), default=None)

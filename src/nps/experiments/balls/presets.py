@@ -53,13 +53,13 @@ SMALL: dict[str, Any] = {
     "scene_frames": 10,
     "batch_size": 16,
     "warmup_steps": 100,
-    "train_scenes": 2_000,
-    "epochs": 16,
+    "train_scenes": 1_000,
+    "epochs": 10,
     "validate_every": 1,
     "validation_scenes": 32,
     "test_scenes": 50,
 }
-"""32 × 32 pixels and 4,000 steps, for a CPU: slots have not been seen to separate in them
+"""32 × 32 pixels and 1,250 steps, for a CPU: slots separate within the first 125 of them
 (docs/notes/balls.md)."""
 
 QUICK = {"balls": SMALL, "balls-none": SMALL}

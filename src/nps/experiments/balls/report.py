@@ -3,127 +3,135 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
 from nps.experiments import changes
+from nps.experiments.balls.tables import (
+    FLOORS,
+    LABELS,
+    NONE,
+    Results,
+    cell,
+    collision_table,
+    firing_table,
+    motion_table,
+    one_run,
+    paper,
+    segmentation_table,
+)
 from nps.experiments.balls.task import TRANSFER
-from nps.experiments.experiment import Experiment
-from nps.experiments.results import Result, by_variant, read_results
-from nps.experiments.summaries import spread
+from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.results import Result, by_variant, read_results, runs_of
+from nps.experiments.summaries import median, values
 from nps.inspect import figures
 from nps.inspect.report import Figure, Part, Report, Table
 
-LABELS = {
-    "balls-scoff": "SCOFF",
-    "balls-attention": "SCOFF++ (attention)",
-    "balls-pnps": "parallel NPS",
-    "balls": "NPS",
-    "balls-best": "NPS, one stage, other slots as context",
-    "balls-as-published": "NPS, rules as published",
-    "balls-gnn": "GNN",
-    "balls-none": "no interaction",
-}
-PAPER = {
-    "balls-scoff": ("0.28", "0.15"),
-    "balls-attention": ("0.84", "0.26"),
-    "balls-pnps": ("0.78", "0.20"),
-    "balls": ("0.85", "0.36"),
-}
-"""Section 4.2, two seeds: "ARI" with 4 balls, and with 6 to 8."""
-FLOORS = {
-    "grid": "floor: 3 × 3 grid",
-    "colour": "floor: colours alone",
-    "copy": "floor: previous frame",
-}
-SEGMENTATION = ("fg_ari", "ari", "fg_miou")
-VIDEO = "video_fg_ari"
+SHORT = ("balls-scoff", "balls-attention", "balls-pnps", "balls", "balls-best", "balls-none")
+"""The rows of the short table, above two floors."""
 
-Results = dict[str, list[Result]]
+
+class Tested(TypedDict):
+    """The fields of test.json that every table has; those of collisions depend on the model."""
+
+    fg_ari: float
+    ari: float
+    mse: float
+    copy_mse: float
+    transfer_fg_ari: float
+    transfer_ari: float
+    transfer_mse: float
+    transfer_copy_mse: float
 
 
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables and curves of the tested runs at `path`."""
-    results = by_variant(read_results(path))
+    found = by_variant(read_results(path))
+    known = [name for name in LABELS if name in found]
+    results = {name: found[name] for name in dict.fromkeys([*known, *found])}
     report = Report("Bouncing balls: objects and rules learned from video")
     report.add(*changes.notice(results.values(), experiment))
     report.add(segmentation_table(results, ""), segmentation_table(results, TRANSFER))
-    report.add(dynamics_table(results), *learning(results))
+    report.add(motion_table(results), *collision_table(results), *firing_table(results))
+    report.add(*short_table(results), *learning(results))
     report.add(*changes.provenance(results.values(), experiment))
     return report
 
 
-def segmentation_table(results: Results, prefix: str) -> Table:
-    """The paper's metric in both readings, the IoU and the next frame's error."""
-    rows = [
-        [
-            LABELS.get(name, name),
-            PAPER.get(name, ("–", "–"))[bool(prefix)],
-            *(spread(runs, prefix + metric, ".3f") for metric in (*SEGMENTATION, VIDEO)),
-            spread(runs, f"{prefix}mse", ".4f"),
-        ]
-        for name, runs in results.items()
-    ]
-    first = next(iter(results.values()))[:1]  # floors do not depend on the run
-    for floor, label in FLOORS.items():
-        cells = [spread(first, f"{prefix}{floor}_{metric}", ".3f") for metric in SEGMENTATION]
-        error = spread(first, f"{prefix}copy_mse", ".4f") if floor == "copy" else "–"
-        rows.append([label, "–", *cells, "–", error])
-    balls = "6 to 8 balls, 9 slots" if prefix else "4 balls, 5 slots, as in training"
-    caption = (
-        f"{balls}: the next frame, after 1 to 10 seen ones; median over seeds (range). Paper: ARI, "
-        "of which pixels is not said. Foreground ARI and IoU per frame; video: over all frames, "
-        "where a ball has to keep its slot."
+def verdict(path: Path) -> Verdict:
+    """The paper's claim against the published runs at `path`."""
+    nps, attention = runs_of(by_variant(read_results(path)), "balls", "balls-attention")
+    of_nps, of_attention = (
+        " and ".join(median(runs, metric, ".2f") for metric in ("fg_ari", f"{TRANSFER}fg_ari"))
+        for runs in (nps, attention)
     )
-    head = [
-        "Model",
-        "Paper's ARI",
-        "Foreground ARI",
-        "ARI",
-        "Foreground mIoU",
-        "Video FG-ARI",
-        "MSE",
-    ]
-    return Table(head, rows, caption)
+    return Verdict(
+        subject="bouncing balls",
+        claim="segments better than attention, also with more balls than in training",
+        ours=f"foreground ARI with 4 and with 6 to 8 balls {of_nps}, attention {of_attention}",
+        holds=holds(nps, attention),
+    )
 
 
-def dynamics_table(results: Results) -> Table:
-    """How far predicted balls are from the true ones."""
-    metrics = ("position", "position_collision", "rollout_position", "rollout_fg_ari")
-    rows = [
-        [
-            LABELS.get(name, name),
-            *(spread(runs, prefix + m, ".2f") for prefix in ("", TRANSFER) for m in metrics),
-        ]
-        for name, runs in results.items()
-        if all(prefix + m in run.test for run in runs for prefix in ("", TRANSFER) for m in metrics)
-    ]
-    first = next(iter(results.values()))[:1]
-    floor = ["floor: previous frame"]
-    for prefix in ("", TRANSFER):
-        floor += [spread(first, f"{prefix}copy_{m}", ".2f") for m in metrics[:2]] + ["–", "–"]
-    caption = (
-        "Distance of a ball from its slot's pixels in the next frame, in radii of a light ball: all"
-        " frames; the two after a collision; then 20 frames without input: distance and foreground "
-        "ARI."
-    )
-    columns = ["next", "at collisions", "roll-out", "roll-out FG-ARI"]
-    head = ["Model", *columns, *(f"6–8 balls: {column}" for column in columns)]
-    return Table(head, [*rows, floor], caption)
+def holds(nps: list[Result], attention: list[Result]) -> str:
+    """Yes where every seed of NPS is ahead of every seed of attention."""
+    metrics = {"4": "fg_ari", "6 to 8": f"{TRANSFER}fg_ari"}
+    ours, theirs = ({k: values(runs, m) for k, m in metrics.items()} for runs in (nps, attention))
+    ahead = [balls for balls in metrics if min(ours[balls]) > max(theirs[balls])]
+    if len(ahead) == len(metrics):
+        return "**yes**"
+    if ahead:
+        return f"**partly**: with {ahead[0]} balls"
+    behind = all(max(ours[balls]) < min(theirs[balls]) for balls in metrics)
+    return f"**no**: {'behind in every seed' if behind else 'within the range of the seeds'}"
+
+
+def short_table(results: Results) -> list[Part]:
+    """The main comparison, for a page of one screen; empty without any of its models."""
+    rows = []
+    for name in SHORT:
+        if name in results:
+            runs, cells = results[name], []
+            for prefix in ("", TRANSFER):
+                cells += [paper(name, prefix), cell(runs, f"{prefix}fg_ari")]
+            partner = f"{TRANSFER}partner"
+            cells += [cell(runs, f"{TRANSFER}ari"), cell(runs, partner, ".0%")]
+            rows.append([LABELS[name], *cells])
+    if not rows:
+        return []
+    first = one_run(results)
+    for floor in ("grid", "colour"):
+        of_balls, of_more = (cell(first, f"{p}{floor}_fg_ari") for p in ("", TRANSFER))
+        all_pixels = cell(first, f"{TRANSFER}{floor}_ari")
+        rows.append([FLOORS[floor], NONE, of_balls, NONE, of_more, all_pixels, NONE])
+    caption = "The main comparison in short. Median over seeds (range)."
+    head = ["Model", "Paper", "FG-ARI", "Paper, 6–8", "FG-ARI, 6–8", "ARI, 6–8", "Partner, 6–8"]
+    return [Table(head, rows, caption, "short")]
 
 
 def learning(results: Results) -> list[Part]:
-    """Foreground ARI over training, on validation scenes."""
-    lines = {}
-    for name, runs in results.items():
-        curves = [
-            {r["epoch"]: r["validation"]["fg_ari"] for r in run.curve() if "validation" in r}
-            for run in runs
-        ]
-        shared = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
-        lines[LABELS.get(name, name)] = {e: np.array([c[e] for c in curves]) for e in shared}
+    """Both readings of the ARI over training, on validation scenes with 4 balls."""
     if not figures.available():
         return []
-    caption = "Foreground ARI on validation scenes: mean over seeds; bands: range of the seeds"
-    drawn = figures.means_over({"4 balls": lines}, "epoch", "foreground ARI")
-    return [Figure("learning", drawn, caption)]
+    panels: dict[str, dict[str, dict[int, np.ndarray]]] = {}
+    for title, metric in {"foreground ARI": "fg_ari", "ARI": "ari"}.items():
+        lines = {LABELS.get(name, name): curve_of(runs, metric) for name, runs in results.items()}
+        panels[title] = {label: curve for label, curve in lines.items() if curve}
+    if not any(panels.values()):
+        return []
+    caption = (
+        "4 balls, validation scenes: mean over seeds; bands, for the first line of a colour: "
+        "standard deviation"
+    )
+    return [Figure("learning", figures.means_over(panels, "epoch", "agreement"), caption)]
+
+
+def curve_of(runs: list[Result], metric: str) -> dict[int, np.ndarray]:
+    """epoch -> the values of the seeds, in epochs in which all were validated."""
+    curves = [
+        {row["epoch"]: row["validation"][metric] for row in run.curve() if "validation" in row}
+        for run in runs
+    ]
+    shared = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
+    return {epoch: np.array([curve[epoch] for curve in curves]) for epoch in shared}

@@ -6,41 +6,36 @@ balls at random, as the authors' program does, and draws the frames. Nothing but
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from nps.experiments.balls.collisions import (
-    PREFIX,
-    attended,
-    chosen_contexts,
-    count_firing,
-    count_pairs,
-    of_balls,
-    rates,
-)
+from nps.experiments.balls.collisions import best_threshold
 from nps.experiments.balls.config import BALLS, TRANSFER_BALLS, Config
-from nps.experiments.balls.measures import (
-    Measured,
-    centres,
-    colour_segments,
-    distances,
-    grid_segments,
-    mean_where,
-    near_collisions,
-    segmentation,
-    slots_of_balls,
-    tables,
+from nps.experiments.balls.evaluation import (
+    Part,
+    measure,
+    predict,
+    squared_error,
+    state,
+    summary,
 )
+from nps.experiments.balls.measures import Measured, slots_of_balls, tables
 from nps.experiments.balls.pictures import prediction_picture
-from nps.interactions import Attention
-from nps.models.scoff import Prediction, Scoff, make_interaction
+from nps.experiments.balls.tracing import (
+    SceneSets,
+    first_frames,
+    first_videos,
+    rolled_out,
+    traced,
+)
+from nps.models.scoff import Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
 from nps.perception.places import PlacedReader
+from nps.rollouts import Rollout
 from nps.rules import Trace
 from nps.training import rng
 from nps.training.data import Made
@@ -49,7 +44,7 @@ from nps.worlds.balls import COLOURS, Scenes, make_scenes, render
 from nps.worlds.balls.drawing import Drawn
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, UInt8
+    from jaxtyping import UInt8
     from numpy import ndarray
 
 ALONE, EXPLORE, SETTLE = "alone", "explore", "settle"
@@ -67,28 +62,18 @@ TRANSFER = "transfer_"
 """Before the name of a metric: on 6 to 8 balls, with more slots."""
 
 
-class Part(NamedTuple):
-    """Some held-out scenes, and how they are shown."""
-
-    scenes: Scenes
-    noise: Float[Tensor, "B M D"]
-    """Where slots without a place start: a function of the seed of the data, so that a test can be
-    repeated; in any case, one row for each slot."""
-    transfer: bool
-    rollout: bool
-
-    def first(self, count: int) -> Part:
-        return self._replace(scenes=self.scenes.at(slice(count)), noise=self.noise[:count])
-
-
 class BallsTask(Task):
     """Data and loss for one config. Scenes are simulated when they are first needed."""
+
+    input_names = ("frames", "noise")
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         self.data = Made(config.train_scenes * config.clips)
         self.noise_size = BALLS[1]
         self._scenes: dict[str, Scenes] = {}
+        self.loud: float | None = None  # `choose_loud`
+        self.sets = SceneSets(self)
 
     def scenes(self, split: str) -> Scenes:
         """The scenes of "train", "validation", "test" or "transfer", on the device."""
@@ -180,86 +165,9 @@ class BallsTask(Task):
         shown = (scenes.position, scenes.radius, scenes.present, scenes.colour)
         return render(*shown, size=self.config.size, curtain=curtain)
 
-    def predict(self, model: Scoff, part: Part, images: UInt8[Tensor, "B T H W 3"]) -> Prediction:
-        """Each of the frames after the first; the last ones, if asked for, without input."""
-        seen = self.config.seen_frames
-        steps = images.shape[1] - 1 if part.rollout else seen
-        predicted: Prediction = model(
-            images[:, :seen],
-            steps=steps,
-            slots=part.noise.shape[1],
-            noise=part.noise,
-            return_trace=True,
-        )
-        return predicted
-
     def measure(self, model: Scoff, part: Part) -> Measured:
-        """Of predictions from at least two frames: in one, as R-NEM has it too, nobody can see how
-        fast a ball is."""
-        seen, scenes = self.config.seen_frames, part.scenes
-        images, labels = self.draw_frames(scenes)
-        predicted = self.predict(model, part, images)
-        now, last = slice(1, seen), slice(2, 1 + seen)  # of predictions, of frames
-        error = squared_error(predicted.images, images[:, 1 : 1 + predicted.images.shape[1]])
-        error = error.flatten(2).mean(-1)
-        segments = predicted.masks.argmax(2)
-        slots, objects = part.noise.shape[1], scenes.present.shape[1] + 1
-        components = predicted.masks.shape[2]
-        table = tables(labels[:, last], segments[:, now], objects, components)
-        copied = squared_error(_channels_first(images[:, now]), images[:, last])
-        measured = {"mse": error[:, now].mean(1), "copy_mse": copied.flatten(1).mean(1)}
-        measured |= segmentation(table)
-        if part.rollout:
-            measured["transfer"] = torch.full_like(error[:, 0], float(part.transfer))
-            slot_of_ball = slots_of_balls(table, slots)
-            found = centres(segments, slots)
-            far = distances(found, scenes.position[:, 1:], slot_of_ball)
-            moved = (scenes.position[:, 1:] - scenes.position[:, :-1]).norm(dim=-1)
-            balls = scenes.present.unsqueeze(1).expand_as(far)
-            near = near_collisions(scenes.collided)[:, 1:] & balls
-            for name, values in {"": far, "copy_": moved}.items():
-                measured[f"{name}position"] = mean_where(values[:, now], balls[:, now])
-                measured[f"{name}position_collision"] = mean_where(values[:, now], near[:, now])
-            late = segmentation(
-                tables(labels[:, 1 + seen :], segments[:, seen:], objects, components)
-            )
-            measured["rollout_mse"] = error[:, seen:].mean(1)
-            measured["rollout_fg_ari"] = late["fg_ari"]
-            measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
-            measured |= self._floors(scenes, labels[:, 1 : 1 + seen], objects)
-            measured |= self._collisions(model, predicted, scenes, slot_of_ball)
-        return measured
-
-    def _collisions(
-        self, model: Scoff, predicted: Prediction, scenes: Scenes, slot_of_ball: Tensor
-    ) -> Measured:
-        """What rules, or attention, say about who bumped whom in the frames with input."""
-        seen, layer = self.config.seen_frames, model.interaction
-        truth = scenes.collided[:, 2 : 1 + seen], scenes.present
-        if predicted.trace is not None:
-            trace = Trace(*(x[:, 1:seen] for x in predicted.trace))
-            told = of_balls(chosen_contexts(trace), slot_of_ball)
-            fired = count_firing(trace, self.config.rules, slot_of_ball, *truth)
-            return count_pairs(told, *truth) | fired
-        if isinstance(layer, Attention):
-            told = of_balls(attended(layer, predicted.before[:, 1:seen]), slot_of_ball)
-            return count_pairs(told, *truth)
-        return {}
-
-    def _floors(self, scenes: Scenes, labels: UInt8[Tensor, "B T H W"], objects: int) -> Measured:
-        """What anyone gets: a fixed grid, colours alone, the true segments of the frame before."""
-        now, before = labels[:, 1:], labels[:, :-1]
-        floors = {
-            "grid": (grid_segments(now), 9),
-            "colour": (colour_segments(now, scenes.colour), COLOURS + 1),
-            "copy": (before, objects),
-        }
-        return {
-            f"{floor}_{name}": values
-            for floor, (segments, count) in floors.items()
-            for name, values in segmentation(tables(now, segments, objects, count)).items()
-            if not name.startswith("video_")
-        }
+        images, labels = self.draw_frames(part.scenes)
+        return measure(self.config, model, part, images, labels, self.loud)
 
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         """Means over scenes; of the test, apart for 4 balls and for 6 to 8."""
@@ -276,16 +184,54 @@ class BallsTask(Task):
         }
 
     def test(self, model: Scoff) -> dict[str, Any]:
+        self.loud = self.choose_loud(model)
         layer = model.interaction
         parameters = 0 if layer is None else sum(p.numel() for p in layer.parameters())
-        return {**super().test(model), "interaction_parameters": parameters}
+        told = {} if self.loud is None else {"who_threshold": self.loud}
+        return {**super().test(model), **told, "interaction_parameters": parameters}
+
+    @torch.no_grad()
+    def choose_loud(self, model: Scoff) -> float | None:
+        """How large a change has to be to tell of a collision: chosen on validation scenes."""
+        found = []
+        for part in self.parts("validation", self.config.slots, rollout=False):
+            images, labels = self.draw_frames(part.scenes)
+            predicted = predict(self.config, model, part, images)
+            seen, slots = self.config.seen_frames, part.noise.shape[1]
+            segments = predicted.masks[:, 1:seen].argmax(2)
+            objects, components = part.scenes.present.shape[1] + 1, predicted.masks.shape[2]
+            table = tables(labels[:, 2 : 1 + seen], segments, objects, components)
+            of_ball = slots_of_balls(table, slots)
+            statements = state(self.config, model, predicted, part.scenes, of_ball)
+            if statements is None:
+                return None
+            found.append(statements.flat())
+        strength, true, hits = (torch.cat(x) for x in zip(*found, strict=True))
+        return best_threshold(strength, true, int(hits.sum()))
+
+    # -- traces and roll-outs of a trained model ----------------------------------------------
+
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
+        return first_frames(self, split, count, self.config.seen_frames)
+
+    def trace(self, model: Scoff, *inputs: Tensor) -> Trace:
+        frames, noise = inputs
+        return traced(model, frames, noise)
+
+    def first_episodes(
+        self, split: str, count: int | None, steps: int | None
+    ) -> tuple[Tensor, Tensor]:
+        return first_videos(self, split, count, steps)
+
+    def rollout(self, model: Scoff, images: Tensor, actions: Tensor) -> Rollout:
+        return rolled_out(self, model, images, actions)
 
     @torch.no_grad()
     def draw(self, model: Scoff) -> dict[str, UInt8[ndarray, "height width 3"]]:
         """Validation scenes: true frames, predicted ones, and the segments of the prediction."""
         part = next(self.parts("validation", self.config.slots, rollout=False)).first(DRAWN_SCENES)
         images, _ = self.draw_frames(part.scenes)
-        predicted = self.predict(model, part, images)
+        predicted = predict(self.config, model, part, images)
         return {"prediction": prediction_picture(images[:, 1:], predicted)}
 
 
@@ -321,24 +267,3 @@ def make_reader(config: Config) -> PlacedReader | SlotReader | SchemaReader:
         return SlotReader(*sizes, **rounds)
     side = config.size // config.feature_stride
     return PlacedReader(*sizes, side=side, extent=config.extent, **rounds)
-
-
-def squared_error(
-    predicted: Float[Tensor, "B T 3 H W"], images: UInt8[Tensor, "B T H W 3"]
-) -> Float[Tensor, "B T 3 H W"]:
-    return (predicted - _channels_first(images)).square()
-
-
-def _channels_first(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 H W"]:
-    return images.permute(0, 1, 4, 2, 3).float() / 255.0
-
-
-def summary(measured: Measured) -> dict[str, Any]:
-    """Means over scenes, without those where something is not defined (no collision, no ball),
-    and the rates of what was counted."""
-    found = {
-        name: values.double().nanmean().item()
-        for name, values in measured.items()
-        if not name.startswith(PREFIX)
-    }
-    return {name: x for name, x in found.items() if not math.isnan(x)} | rates(measured)

@@ -1,0 +1,198 @@
+"""Test a model of bouncing balls: the next frame of scenes that it sees, then a roll-out.
+
+Predictions count from the second on: in one frame, as R-NEM has it too, nobody can see how fast a
+ball is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nps.experiments.balls.collisions import (
+    PREFIX,
+    Statements,
+    attended,
+    chosen_contexts,
+    count_firing,
+    count_loud,
+    count_pairs,
+    of_balls,
+    rates,
+)
+from nps.experiments.balls.config import Config
+from nps.experiments.balls.measures import (
+    Measured,
+    centres,
+    colour_segments,
+    distances,
+    grid_segments,
+    mean_where,
+    near_collisions,
+    segmentation,
+    slots_of_balls,
+    tables,
+)
+from nps.interactions import Attention
+from nps.models.scoff import Prediction, Scoff
+from nps.perception.places import PLACE
+from nps.rules import Trace
+from nps.worlds.balls import COLOURS, Scenes
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int64, UInt8
+
+
+class Part(NamedTuple):
+    """Some held-out scenes, and how they are shown."""
+
+    scenes: Scenes
+    noise: Float[Tensor, "B M D"]
+    """Where slots without a place start: a function of the seed of the data, so that a test can be
+    repeated; in any case, one row for each slot."""
+    transfer: bool
+    rollout: bool
+
+    def first(self, count: int) -> Part:
+        return self._replace(scenes=self.scenes.at(slice(count)), noise=self.noise[:count])
+
+
+def predict(
+    config: Config, model: Scoff, part: Part, images: UInt8[Tensor, "B T H W 3"]
+) -> Prediction:
+    """Each of the frames after the first; the last ones, if asked for, without input."""
+    seen = config.seen_frames
+    predicted: Prediction = model(
+        images[:, :seen],
+        steps=images.shape[1] - 1 if part.rollout else seen,
+        slots=part.noise.shape[1],
+        noise=part.noise,
+        return_trace=True,
+    )
+    return predicted
+
+
+def measure(
+    config: Config,
+    model: Scoff,
+    part: Part,
+    images: UInt8[Tensor, "B T H W 3"],
+    labels: UInt8[Tensor, "B T H W"],
+    loud: float | None,
+) -> Measured:
+    """All metrics of some scenes. `loud`: how large a change is that tells of a collision."""
+    seen, scenes = config.seen_frames, part.scenes
+    predicted = predict(config, model, part, images)
+    now, last = slice(1, seen), slice(2, 1 + seen)  # of predictions, of frames
+    error = squared_error(predicted.images, images[:, 1 : 1 + predicted.images.shape[1]])
+    error = error.flatten(2).mean(-1)
+    segments = predicted.masks.argmax(2)
+    slots, objects = part.noise.shape[1], scenes.present.shape[1] + 1
+    components = predicted.masks.shape[2]
+    table = tables(labels[:, last], segments[:, now], objects, components)
+    copied = squared_error(_channels_first(images[:, now]), images[:, last])
+    measured = {"mse": error[:, now].mean(1), "copy_mse": copied.flatten(1).mean(1)}
+    measured |= segmentation(table)
+    if part.rollout:
+        measured["transfer"] = torch.full_like(error[:, 0], float(part.transfer))
+        slot_of_ball = slots_of_balls(table, slots)
+        far = distances(centres(segments, slots), scenes.position[:, 1:], slot_of_ball)
+        moved = (scenes.position[:, 1:] - scenes.position[:, :-1]).norm(dim=-1)
+        balls = scenes.present.unsqueeze(1).expand_as(far)
+        near = near_collisions(scenes.collided)[:, 1:] & balls
+        for name, values in {"": far, "copy_": moved}.items():
+            measured[f"{name}position"] = mean_where(values[:, now], balls[:, now])
+            measured[f"{name}position_collision"] = mean_where(values[:, now], near[:, now])
+        late = segmentation(tables(labels[:, 1 + seen :], segments[:, seen:], objects, components))
+        measured["rollout_mse"] = error[:, seen:].mean(1)
+        measured["rollout_fg_ari"] = late["fg_ari"]
+        measured["rollout_fg_miou"] = late["video_fg_miou"]
+        measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
+        measured |= floors(scenes, labels[:, 1 : 1 + seen], objects)
+        measured |= collisions(config, model, predicted, scenes, slot_of_ball, loud)
+    return measured
+
+
+def collisions(
+    config: Config,
+    model: Scoff,
+    predicted: Prediction,
+    scenes: Scenes,
+    slot_of_ball: Int64[Tensor, "B M"],
+    loud: float | None,
+) -> Measured:
+    """What rules, or attention, say about who bumped whom in the frames with input."""
+    statements = state(config, model, predicted, scenes, slot_of_ball)
+    if statements is None:
+        return {}
+    told, strength, collided = statements
+    counted = count_pairs(told, collided, scenes.present)
+    if loud is not None:
+        counted |= count_loud(told & (strength > loud).unsqueeze(-1), collided, scenes.present)
+    if predicted.trace is not None:
+        trace = Trace(*(x[:, 1 : config.seen_frames] for x in predicted.trace))
+        counted |= count_firing(trace, config.rules, slot_of_ball, collided, scenes.present)
+    return counted
+
+
+def state(
+    config: Config,
+    model: Scoff,
+    predicted: Prediction,
+    scenes: Scenes,
+    slot_of_ball: Int64[Tensor, "B M"],
+) -> Statements | None:
+    """Which ball each ball was changed by, and how much; None if nothing says so."""
+    seen, layer = slice(1, config.seen_frames), model.interaction
+    if predicted.trace is not None:
+        pointed = chosen_contexts(Trace(*(x[:, seen] for x in predicted.trace)))
+    elif isinstance(layer, Attention):
+        pointed = attended(layer, predicted.before[:, seen])
+    else:
+        return None
+    # Of a slot with a place, an interaction that tells of a collision changes the velocity.
+    changed = slice(PLACE, 2 * PLACE) if config.placed else slice(None)
+    change = (predicted.slots[:, seen] - predicted.before[:, seen])[..., changed].norm(dim=-1)
+    at = slot_of_ball.clamp(min=0).unsqueeze(1).expand(-1, change.shape[1], -1)
+    collided = scenes.collided[:, 2 : 1 + config.seen_frames]
+    return Statements(of_balls(pointed, slot_of_ball), change.gather(2, at), collided)
+
+
+def floors(scenes: Scenes, labels: UInt8[Tensor, "B T H W"], objects: int) -> Measured:
+    """What anyone gets: a fixed grid, colours alone, the true segments of the frame before."""
+    now, before = labels[:, 1:], labels[:, :-1]
+    segments = {
+        "grid": (grid_segments(now), 9),
+        "colour": (colour_segments(now, scenes.colour), COLOURS + 1),
+        "copy": (before, objects),
+    }
+    return {
+        f"{floor}_{name}": values
+        for floor, (segment, count) in segments.items()
+        for name, values in segmentation(tables(now, segment, objects, count)).items()
+        if not name.startswith("video_")
+    }
+
+
+def squared_error(
+    predicted: Float[Tensor, "B T 3 H W"], images: UInt8[Tensor, "B T H W 3"]
+) -> Float[Tensor, "B T 3 H W"]:
+    return (predicted - _channels_first(images)).square()
+
+
+def _channels_first(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 H W"]:
+    return images.permute(0, 1, 4, 2, 3).float() / 255.0
+
+
+def summary(measured: Measured) -> dict[str, Any]:
+    """Means over scenes, without those where something is not defined (no collision, no ball),
+    and the rates of what was counted."""
+    found = {
+        name: values.double().nanmean().item()
+        for name, values in measured.items()
+        if not name.startswith(PREFIX)
+    }
+    return {name: x for name, x in found.items() if not math.isnan(x)} | rates(measured)
