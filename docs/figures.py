@@ -3,6 +3,7 @@
     python docs/figures.py                                # all that results/ and the worlds give
     python docs/figures.py --run runs/best/seed-0         # and those of a trained blocks-best
     python docs/figures.py --own runs/empty               # and of docs/guides/environments.md
+    python docs/figures.py --balls runs/balls/seed-0      # and of a trained model of balls
 
 The figures of an experiment are drawn by its report (`nps table results/X --report`), those of
 speed by `nps bench --table … --draw`. Pushes and roll-outs need a trained model, and models are not
@@ -51,8 +52,9 @@ BENCH = {
     "cuda": ("h200/sweep-slots.json", "h200/sweep-slots-64.json", "h200/sweep-rules.json"),
 }
 TRAINED = {"pushes": "blocks-pushes", "rollouts": "blocks-rollouts"}
-OWN = {"rollouts": "own-rollouts"}
+OWN = {"rollouts.png": "own-rollouts.png"}
 """Of a model of MiniGrid-Empty, which docs/guides/environments.md records and trains."""
+BALLS = {"rollout-test.gif": "balls-rollout.gif"}
 MODES = ("observed", "unobserved", "fixed-unobserved", "fixed-palette")
 ROUNDS, WORLDS = 4, 4
 
@@ -152,12 +154,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help="a trained run of blocks-best")
     parser.add_argument("--own", type=Path, help="a trained run of docs/guides/environments.md")
+    parser.add_argument("--balls", type=Path, help="a trained run of balls")
     given = parser.parse_args()
-    run, own = given.run, given.own
-    if own is not None:
-        nps("inspect", own.resolve())
-        for source, name in OWN.items():
-            shutil.copyfile(own / f"figures/{source}.png", IMAGES / f"{name}.png")
+    run = given.run
+    for each, pictures in ((given.own, OWN), (given.balls, BALLS)):
+        if each is not None:
+            nps("inspect", each.resolve())
+            for source, name in pictures.items():
+                shutil.copyfile(each / "figures" / source, IMAGES / name)
     from_reports()
     from_bench()
     (IMAGES / "blocks.png").write_bytes(of_modes())

@@ -111,8 +111,8 @@ def test_every_image_but_the_diagrams_is_drawn_by_one_command(drawing):
         f"{device}-time-over-{axis}.png" for device in drawing.BENCH for axis in ("slots", "rules")
     }
     trained = {f"{name}.png" for name in drawing.TRAINED.values()}
-    own = {f"{name}.png" for name in drawing.OWN.values()}
-    drawn = reports | bench | trained | own | {"blocks.png", "pushes.gif"}
+    given = {*drawing.OWN.values(), *drawing.BALLS.values()}
+    drawn = reports | bench | trained | given | {"blocks.png", "pushes.gif"}
     assert {path.name for path in drawing.IMAGES.iterdir()} == drawn | {"overview.svg", "house.svg"}
 
 
