@@ -236,7 +236,7 @@ class BroadcastDecoder(nn.Module):
     def _spread(self, slots: Float[Tensor, "B M D"]) -> Float[Tensor, "B*M D 8 8"]:
         """Each slot in all cells of the grid, channels last."""
         if isinstance(self.place, Place):
-            cells = slots.unsqueeze(2) + self.place()
+            cells: Tensor = slots.unsqueeze(2) + self.place()
         else:
             cells = slots[..., PLACE:].unsqueeze(2) + self.place(slots[..., :PLACE])
         return cells.reshape(-1, GRID, GRID, cells.shape[-1]).permute(0, 3, 1, 2)
