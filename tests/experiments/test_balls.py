@@ -426,6 +426,7 @@ def call(*args, code=0):
         ["--gate", "--context-gradient=update", "--no-self-context"],
         ["--no-background", "--feature-stride=2", "--curtain", "--blind=1"],
         ["--no-places", "--no-zero-start"],
+        ["--select-by=motion", "--stages=2"],
     ],
     ids=" ".join,
 )
@@ -483,3 +484,9 @@ def test_inspect_shows_tables_and_pictures(tmp_path, kind):
 def test_bad_settings_are_named(field, value):
     with pytest.raises(ValueError, match=f"^{field}: got"):
         task_of(**{field: value})
+
+
+@pytest.mark.parametrize("without", [{"places": False}, {"model": "scoff"}])
+def test_slots_without_a_place_have_no_motion(without):
+    with pytest.raises(ValueError, match=r"^select_by: got motion, expected slot"):
+        task_of(select_by="motion", **without)

@@ -128,6 +128,25 @@ def test_the_trace_has_a_row_for_each_frame(kind):
     assert model(shown, noise=noise).trace is None
 
 
+@pytest.mark.parametrize("kind", ["snps", "pnps"])
+def test_rules_that_are_chosen_by_motion_do_not_see_the_rest(kind):
+    rules = RuleConfig(3, stages=2, rule_dim=4, null_handicap=2.0)
+    model = make(kind)
+    torch.manual_seed(0)
+    model.interaction = make_interaction(kind, 8, rules, select_by="motion").eval()
+    model.select_by = "motion"
+    slots = torch.randn(6, 4, 8)
+    other = slots.clone()
+    other[..., 4:] = torch.randn(6, 4, 4)
+    with torch.no_grad():
+        model.interaction.rules.weight_out.zero_()
+        model.interaction.rules.bias_out.zero_()
+        here, there, whole = (model._interact(x, True)[1] for x in (slots, other, -slots))
+    assert torch.equal(here.rule, there.rule)
+    assert torch.equal(here.context, there.context)
+    assert not torch.equal(here.rule, whole.rule)
+
+
 def test_at_first_slots_without_a_place_do_not_move():
     reader, decoder = SlotReader(3, 8, 6), BroadcastDecoder(8, 16, 6)
     model = Scoff(FrameEncoder(16, 6), reader, None, decoder)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nps.interactions import GNN, Attention
 from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.places import PLACE, PlacedReader, drift, push
+from nps.perception.places import PLACE, PlacedReader, drift, motion, push
 from nps.rules import GatedNPS, ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["attention", "snps", "pnps", "gnn", "none"]
 """What takes place between the slots."""
+SelectBy = Literal["slot", "motion"]
+"""What rules and contexts are chosen by."""
 
 
 LIMIT = 10.0
@@ -64,6 +66,8 @@ class Scoff(nn.Module):
         reader: how slots read a frame.
         interaction: what takes place between slots; None: nothing.
         decoder: slots to frames.
+        select_by: what rules and contexts are chosen by: "slot", or "motion", of slots with a place
+            their place and velocity alone.
         hidden_dim: hidden units of the network that moves each slot by itself: it changes the
             velocity of a slot with a place, and all numbers of one without.
 
@@ -77,12 +81,14 @@ class Scoff(nn.Module):
         interaction: nn.Module | None,
         decoder: BroadcastDecoder,
         *,
+        select_by: SelectBy = "slot",
         hidden_dim: int = 128,
     ) -> None:
         super().__init__()
         d = reader.slot_dim
         self.encoder, self.reader, self.decoder = encoder, reader, decoder
         self.interaction = interaction
+        self.select_by = select_by
         self.placed = isinstance(reader, PlacedReader)
         changed = PLACE if self.placed else d
         self.move = nn.Sequential(
@@ -144,8 +150,11 @@ class Scoff(nn.Module):
     ) -> tuple[Float[Tensor, "B M D"], Trace | None]:
         if self.interaction is None or self.alone:
             return slots, None
-        if traced and isinstance(self.interaction, RuleLayer):
-            return self.interaction(slots, return_trace=True)
+        if isinstance(self.interaction, RuleLayer):
+            selection = motion if self.select_by == "motion" else None
+            if traced:
+                return self.interaction(slots, selection=selection, return_trace=True)
+            return self.interaction(slots, selection=selection), None
         new: Tensor = self.interaction(slots)
         return new, None
 
@@ -160,7 +169,13 @@ class Scoff(nn.Module):
 
 
 def make_interaction(
-    kind: Kind, slot_dim: int, rules: RuleConfig, *, hidden_dim: int = 128, gate: bool = False
+    kind: Kind,
+    slot_dim: int,
+    rules: RuleConfig,
+    *,
+    hidden_dim: int = 128,
+    gate: bool = False,
+    select_by: SelectBy = "slot",
 ) -> nn.Module | None:
     """The layer between slots.
 
@@ -171,7 +186,9 @@ def make_interaction(
             only the rules begin by changing nothing would not be one of interactions.
         hidden_dim: width of the GNN.
         gate: whether a stage of sequential NPS may fire no rule (`GatedNPS`).
+        select_by: as for `Scoff`.
     """
+    selection_dim = 2 * PLACE if select_by == "motion" else None
     match kind:
         case "attention":
             attention = Attention(slot_dim)
@@ -184,9 +201,10 @@ def make_interaction(
                 start_at_zero(gnn.node[-1])
             return gnn
         case "snps":
-            return (GatedNPS if gate else SequentialNPS).from_config(rules, slot_dim)
+            layer = GatedNPS if gate else SequentialNPS
+            return layer.from_config(rules, slot_dim, selection_dim=selection_dim)
         case "pnps":
-            return ParallelNPS.from_config(rules, slot_dim)
+            return ParallelNPS.from_config(rules, slot_dim, selection_dim=selection_dim)
         case "none":
             return None
 

@@ -43,6 +43,11 @@ def cell_centres(size: int) -> Float[Tensor, "size*size 2"]:
     return torch.stack([right, down], -1).flatten(0, 1)
 
 
+def motion(slots: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch 4"]:
+    """Place and velocity."""
+    return slots[..., : 2 * PLACE]
+
+
 def push(
     slots: Float[Tensor, "*batch D"], change: Float[Tensor, "*batch 2"]
 ) -> Float[Tensor, "*batch D"]:

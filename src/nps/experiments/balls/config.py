@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from nps.experiments.rule_settings import RuleSettings
-from nps.models.scoff import Kind
+from nps.models.scoff import Kind, SelectBy
 from nps.perception.frames import STRIDES
 from nps.perception.places import EXTENT, PLACE
 from nps.rules import RuleConfig
@@ -87,6 +87,8 @@ class Config(RuleSettings):
     """What the choice of a context learns from: the chosen slot, or the update in each context."""
     context_dropout: float = RuleConfig.context_dropout
     """Probability that the score of a context is set to zero in training."""
+    select_by: SelectBy = "slot"
+    """What rules and contexts are chosen by: the whole slot, or its place and velocity alone."""
     gate: bool = False
     """Whether a stage of sequential NPS may fire no rule."""
     null_handicap: float = RuleConfig.null_handicap
@@ -140,6 +142,9 @@ class Config(RuleSettings):
         super().__post_init__()
         require_choice("model", self.model, get_args(Model))
         require_choice("interaction", self.interaction, get_args(Kind))
+        require_choice("select_by", self.select_by, get_args(SelectBy))
+        if self.select_by == "motion" and not self.placed:
+            raise ValueError("select_by: got motion, expected slot: these slots have no place")
         for name in (
             *("slots", "transfer_slots", "slot_dim", "hidden_dim", "first_iterations"),
             *("iterations", "schemata", "frames", "first_frames", "train_scenes"),

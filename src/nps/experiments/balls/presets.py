@@ -19,6 +19,7 @@ PRESETS = {
         Config(
             interaction="pnps",
             stages=1,
+            select_by="motion",
             query="mlp",
             context_query="mlp",
             self_context=False,

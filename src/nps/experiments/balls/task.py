@@ -242,6 +242,7 @@ def make_model(config: Config) -> Scoff:
         config.rule_config,
         hidden_dim=config.hidden_dim,
         gate=config.gate,
+        select_by=config.select_by,
     )
     size, width = config.size, config.width
     encoder = FrameEncoder(size, width, stride=config.feature_stride, position=not config.placed)
@@ -252,7 +253,14 @@ def make_model(config: Config) -> Scoff:
         background=config.background,
         extent=config.extent if config.placed else None,
     )
-    return Scoff(encoder, make_reader(config), interaction, decoder, hidden_dim=config.hidden_dim)
+    return Scoff(
+        encoder,
+        make_reader(config),
+        interaction,
+        decoder,
+        select_by=config.select_by,
+        hidden_dim=config.hidden_dim,
+    )
 
 
 def make_reader(config: Config) -> PlacedReader | SlotReader | SchemaReader:
