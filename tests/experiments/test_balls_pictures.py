@@ -9,22 +9,18 @@ import torch
 from nps.experiments.balls import pictures
 from nps.experiments.balls.evaluation import predict
 from nps.experiments.balls.pictures import Bound, rollout_gif, strongest
-from nps.models.scoff import Prediction
 from nps.rules import Trace
 from tests.experiments.test_balls import Oracle, task_of
 
 Image = pytest.importorskip("PIL.Image")
 
 
-def predicted_of(fired, change, frames=1, slots=4, stages=2):
-    """One scene in which (stage, rule, primary, context) fired at each frame, and slots changed."""
+def trace_of(fired, frames=1, slots=4, stages=2):
+    """One scene in which (stage, rule, primary, context) fired at each frame."""
     rule, context = (torch.full((1, frames, stages, slots), -1) for _ in range(2))
     for k, number, m, c in fired:
         rule[:, :, k, m], context[:, :, k, m] = number, c
-    before = torch.randn(1, frames, slots, 6)
-    after = before + torch.tensor(change)[:, None] / 6**0.5  # so long is each slot's change
-    trace = Trace(rule, context, torch.zeros(1), torch.zeros(1))
-    return Prediction(None, None, after, before, None, None, trace)
+    return Trace(rule, context, torch.zeros(1), torch.zeros(1))
 
 
 @pytest.mark.parametrize(
@@ -42,9 +38,9 @@ def predicted_of(fired, change, frames=1, slots=4, stages=2):
     ],
 )
 def test_the_rule_that_is_named_changes_its_slot_most(fired, change, expected):
-    predicted = predicted_of(fired, [float(x) for x in change])
-    assert strongest(predicted, 0, 0, visible=[0, 1, 2]) == expected
-    assert strongest(predicted._replace(trace=None), 0, 0, [0, 1, 2]) is None
+    amounts = torch.tensor([[change]], dtype=torch.float)
+    assert strongest(trace_of(fired), amounts, 0, 0, visible=[0, 1, 2]) == expected
+    assert strongest(None, amounts, 0, 0, [0, 1, 2]) is None
 
 
 def white_arrow(data: bytes, frame: int) -> np.ndarray:
@@ -63,13 +59,11 @@ def test_the_arrow_leads_from_the_context_to_the_changed_slot():
     part = next(task.parts("test", 5, rollout=True)).first(2)
     images, labels = task.draw_frames(part.scenes)
     predicted = predict(task.config, Oracle(task, splits=("test",)), part, images)
-    fired = predicted_of([(0, 4, 0, 1)], [1.0, 0.0, 0.0, 0.0, 0.0], frames=7, slots=5)
-    both = {
-        "slots": fired.slots.expand(2, -1, -1, -1),
-        "before": fired.before.expand(2, -1, -1, -1),
-        "trace": Trace(*(x.expand(2, *x.shape[1:]) for x in fired.trace)),
-    }
-    data = rollout_gif(images[:, 1:], predicted._replace(**both), seen=4, scene=1)
+    fired = trace_of([(0, 4, 0, 1)], frames=7, slots=5)
+    both = Trace(*(x.expand(2, *x.shape[1:]) for x in fired))
+    change = torch.rand(2, 7, 5)
+    told = predicted._replace(trace=both)
+    data = rollout_gif(images[:, 1:], told, change, seen=4, scene=1)
     moving = Image.open(io.BytesIO(data))
     assert moving.n_frames == 7
     assert moving.size[0] >= 3 * pictures.SIDE
@@ -81,5 +75,5 @@ def test_the_arrow_leads_from_the_context_to_the_changed_slot():
             assert nearest < 1.5
         middle, half = np.mean(ends, 0) + 0.5, np.ptp(ends, axis=0) / 2
         assert (np.abs(arrow - middle[:, None]).max(1) < half + 2).all()
-    none = rollout_gif(images[:, 1:], predicted, seen=4, scene=1)
+    none = rollout_gif(images[:, 1:], predicted, change, seen=4, scene=1)
     assert white_arrow(none, 3).size == 0

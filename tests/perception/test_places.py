@@ -45,7 +45,7 @@ def test_a_round_written_out():
             update = torch.cat([weights @ reader.value(x[b]), slot[:2] + moved, 10 * moved])
             new = torch.nn.GRUCell.forward(reader.gru, update[None], slot[None])[0]
             new = new + reader.mlp(reader.norm_mlp(new))
-            finer = reader.refine(new)
+            finer = weights.sum() * reader.refine(new)
             moved = moved + finer[:2]
             velocity = slot[2:4] + reader.gain / 0.5 * (moved + finer[2:])
             expected = torch.cat([slot[:2] + moved, velocity, new[4:]])
@@ -113,6 +113,14 @@ def test_no_slot_starts_next_to_another_while_others_are_free():
     assert (places[0] - places[1]).norm() > 1.0
 
 
+@pytest.mark.parametrize("claim", [2.0, 200.0])
+def test_a_spare_slot_starts_somewhere_else(claim):
+    """More slots than there is foreground, whose background claims what it can."""
+    reader = make(extent=0.3)
+    places = reader.first_places(foreground([(1, 1), (6, 6)]) * claim / 6, 4)[0]
+    assert len({tuple(place) for place in places.tolist()}) == 4
+
+
 def test_starts_are_repeatable_in_evaluation_and_vary_in_training():
     reader = make()
     claim = torch.randn(3, SIDE**2)
@@ -126,6 +134,7 @@ def test_a_slot_that_sees_nothing_goes_on_as_it_went():
     nothing = Seen(
         torch.zeros(1, SIDE**2, 6), torch.zeros(1, SIDE**2, 6), torch.full((1, SIDE**2), 30.0)
     )
+    torch.nn.init.normal_(reader.refine.weight)
     slots = torch.randn(1, 3, 6).clamp(-0.9, 0.9)
     after = reader.read(nothing, slots, first=False)
     torch.testing.assert_close(after[..., :4], slots[..., :4], atol=1e-6, rtol=0)

@@ -158,6 +158,14 @@ class Scoff(nn.Module):
         new: Tensor = self.interaction(slots)
         return new, None
 
+    def change(self, predicted: Prediction) -> Float[Tensor, "B T M"]:
+        """How much the interaction changed each slot: of a slot with a place, its velocity, since
+        nothing else of a change shows in where it goes."""
+        change = predicted.slots - predicted.before
+        change = change[..., PLACE : 2 * PLACE] if self.placed else change
+        size: Tensor = torch.linalg.vector_norm(change, dim=-1)
+        return size
+
     def draw(self, slots: Float[Tensor, "B T M D"]) -> Drawing:
         """The frames that slots stand for, and the masks of the components; T stands behind B."""
         if torch.is_grad_enabled():

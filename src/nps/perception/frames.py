@@ -66,8 +66,7 @@ class FrameEncoder(nn.Module):
     Args:
         size: side of the frames in pixels.
         width: channels, and size of a feature; half of it in the first layer.
-        stride: pixels from one feature to the next, 2 or 4. Slots that choose among few features
-            separate sooner: with balls 13 pixels wide, 4 is far ahead of 2 (docs/notes/balls.md).
+        stride: pixels from one feature to the next, 2 or 4.
         position: add a position embedding; slots with a place need none.
 
     Shapes: bytes (B, size, size, 3) -> (B, (size / stride)², width).

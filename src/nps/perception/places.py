@@ -3,8 +3,8 @@
 In a video of objects, where something is and what it is are two things. Plain slot attention has to
 learn both from position embeddings, and to tell slots apart by chance. Here the first two numbers
 of a slot are its place, column and row from -1 to 1, as in Invariant Slot Attention (Biza et al.
-2023), and everything else is relative to it. Slots then separate within seconds, for every seed,
-and what was learned with 4 balls holds for 8 (docs/notes/balls.md).
+2023), and everything else is relative to it. Slots then separate within a minute, and
+what was learned with 4 balls holds for 8 (docs/notes/balls.md).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nps.kernels.feature_norm import normalise_features
 from nps.networks import linear
@@ -29,7 +30,7 @@ FASTEST = 0.5
 EXTENT = 0.3
 """About the radius of an object, by default; half of the image's side is 1."""
 COVERED = 1.5
-"""Extents around a slot's first place in which no other slot starts."""
+"""Extents around a slot's first place in which others start only if nothing else is left."""
 SHARPNESS = 4.0
 """Power of the foreground's share from which first places are drawn in training."""
 LITTLE = 1.0
@@ -87,26 +88,28 @@ class Seen(NamedTuple):
 class PlacedReader(nn.Module):
     r"""SCOFF++ with places: slot attention through a window around each slot's place.
 
-    With :math:`x_n` a feature at :math:`g_n`, and :math:`p_m` the place of slot :math:`V_m`:
+    With :math:`x_n` a normalised feature at :math:`g_n`, and a slot
+    :math:`V_m = [p_m, v_m, h_m]` of place, velocity and the rest:
 
     .. math::
         a_{mn} &= W^q\,\mathrm{LN}(V_m) \cdot W^k x_n / \sqrt D - |g_n - p_m|^2 / 2 \sigma^2 \\
-        \alpha &= \mathrm{softmax}_m(a_{1n}, \dots, a_{Mn}, w^b \cdot x_n), \qquad
+        \alpha &= \mathrm{softmax}_m(a_{1n}, \dots, a_{Mn}, w^b \cdot x_n + b), \qquad
         w_{mn} = \alpha_{mn} / (1 + \textstyle\sum_n \alpha_{mn}) \\
-        p'_m &= p_m + \textstyle\sum_n w_{mn} (g_n - p_m), \qquad
+        d_m &= \textstyle\sum_n w_{mn} (g_n - p_m), \qquad
         u_m = \textstyle\sum_n w_{mn} W^v x_n \\
-        v'_m &= v_m + g\, (p'_m - p_m), \qquad
-        h'_m = \mathrm{GRU}([u_m, p'_m, 10 (p'_m - p_m)], V_m), \qquad
-        h'_m \leftarrow h'_m + \mathrm{MLP}(\mathrm{LN}(h'_m))
+        z_m &= \mathrm{GRU}([u_m, p_m + d_m, 10\, d_m], V_m), \qquad
+        z_m \leftarrow z_m + \mathrm{MLP}(\mathrm{LN}(z_m)) \\
+        [e_m, f_m] &= \textstyle\sum_n w_{mn}\, W^r z_m \\
+        p'_m &= p_m + d_m + e_m, \qquad v'_m = v_m + g\,(d_m + e_m + f_m) / \mathrm{FASTEST}
 
-    and the new slot is :math:`V'_m = [p'_m, v'_m, h'_m]`. A velocity that was right is not changed;
-    on the first frame it is zero. With a gain g of 1, it is the way from the last place to this.
-    The background competes for the features as slots do: what it leaves is the foreground. A slot
-    that sees next to nothing goes on as it went.
+    The new slot is p', v' and the rest of z. A velocity that was right is not changed; on the first
+    frame it is zero. With a gain g of 1, and :math:`W^r = 0` as at first, it is the way from the
+    last place to this. The background competes for the features as slots do: what it leaves is the
+    foreground. A slot that sees nothing goes on as it went.
 
     **The first places** are taken one after another from the first frame: each slot takes a feature
     of the foreground that is not near one already taken, in training at random, in evaluation the
-    clearest one.
+    clearest one. Where all objects are taken, a spare slot starts at the rim of one.
 
     Args:
         slots: M, number of slots while training; any number may be started.
@@ -174,11 +177,11 @@ class PlacedReader(nn.Module):
 
     def first_places(self, background: Float[Tensor, "B n"], slots: int) -> Float[Tensor, "B M 2"]:
         """Features of the foreground, each outside of what the ones before it cover."""
-        scores = SHARPNESS * (-background).sigmoid().log()
+        scores = SHARPNESS * F.logsigmoid(-background)
         if self.training:
             scores = scores - torch.rand_like(scores).clamp(1e-6, 1 - 1e-6).log().neg().log()
         near = square_distances(self.grid.unsqueeze(0), self.grid)[0] / (COVERED * self.extent) ** 2
-        free = (-(near.square())).exp().neg().log1p().clamp(min=-20.0) * SHARPNESS
+        free = (-(near.square())).exp().neg().log1p() * SHARPNESS  # -inf where a slot is
         places = []
         for _ in range(slots):
             taken = scores.argmax(-1)
@@ -205,11 +208,12 @@ class PlacedReader(nn.Module):
         claims = torch.cat([scores, seen.background.unsqueeze(1).float()], 1)
         share = claims.softmax(1)[:, :-1]
         weights = share / (LITTLE + share.sum(-1, keepdim=True))
+        in_sight = weights.sum(-1, keepdim=True)  # nearly 1, or 0 for a slot that sees nothing
         update = (weights.to(seen.value.dtype) @ seen.value).float()
-        moved = weights @ self.grid - weights.sum(-1, keepdim=True) * place
+        moved = weights @ self.grid - in_sight * place
         slots = self.gru(torch.cat([update, place + moved, 10.0 * moved], -1), slots)
         slots = slots + self.mlp(self.norm_mlp(slots))
-        nearer, faster = self.refine(slots).chunk(2, -1)
+        nearer, faster = (in_sight * self.refine(slots)).chunk(2, -1)
         moved = moved + nearer
         velocity = velocity + gain * (moved + faster)
         return torch.cat([place + moved, velocity, slots[..., 2 * PLACE :]], -1)

@@ -53,16 +53,16 @@ def best_threshold(
     strength: Float[Tensor, "n"], true: Bool[Tensor, "n"], collided: int
 ) -> float | None:
     """The strength above which statements are best believed: with the largest F1 of all collisions;
-    None without statements or collisions."""
+    None if no statement is true."""
     if not len(strength) or not collided:
         return None
-    order = strength.argsort(descending=True)
+    ordered, order = strength.sort(descending=True)
+    below = torch.cat([ordered[1:], ordered.new_zeros(1)])
     right = true[order].cumsum(0)
     told = torch.arange(1, len(order) + 1, device=order.device)
-    best = (2.0 * right / (told + collided)).argmax()
-    ordered = strength[order]
-    below = ordered[best + 1] if best + 1 < len(order) else torch.zeros_like(ordered[0])
-    return float((ordered[best] + below) / 2)
+    f1 = torch.where(ordered > below, 2.0 * right / (told + collided), -1.0)  # not among equals
+    best = f1.argmax()
+    return float((ordered[best] + below[best]) / 2) if f1[best] > 0 else None
 
 
 def count_loud(
@@ -132,7 +132,7 @@ def count_pairs(
         "pairs": collided.triu(1),
         "pairs_told": (either & collided).triu(1),
         "asked": speaks & hit,
-        "asked_true": (told & collided).any(-1),
+        "asked_true": (told & collided).sum(-1) / told.sum(-1).clamp(min=1),
         "asked_chance": torch.where(speaks & hit, chance, 0.0),
     }
     return {f"{PREFIX}{name}": x.flatten(1).sum(1, dtype=torch.float) for name, x in counts.items()}
@@ -162,8 +162,31 @@ def count_firing(
     return counted
 
 
-def rates(measured: Measured) -> dict[str, Any]:
-    """Metrics from the counts of all scenes; those without a single case are left out."""
+class Reading(NamedTuple):
+    """How traces are read, chosen on validation scenes."""
+
+    loud: float | None
+    """How large a change is that tells of a collision."""
+    rule: int | None
+    """The rule that fires most at collisions, compared with elsewhere."""
+
+
+def collision_rule(measured: Measured) -> int | None:
+    """Of scenes in which firing was counted; None if there are no collisions, or no rules."""
+    if f"{PREFIX}hit_rules" not in measured:
+        return None
+    hit, free, hit_rules, free_rules = (
+        measured[f"{PREFIX}{name}"].double().sum(0)
+        for name in ("hit", "free", "hit_rules", "free_rules")
+    )
+    return int((hit_rules / hit - free_rules / free).argmax()) if hit > 0 and free > 0 else None
+
+
+def rates(measured: Measured, rule: int | None = None) -> dict[str, Any]:
+    """Metrics from the counts of all scenes; those without a single case are left out.
+
+    `rule`: of which to report apart how often it fires at collisions.
+    """
     sums = {
         name.removeprefix(PREFIX): values.double().sum(0)
         for name, values in measured.items()
@@ -190,8 +213,8 @@ def rates(measured: Measured) -> dict[str, Any]:
         found["who_f1"] = f1.item()
     if "hit_rules" in sums and sums["hit"] > 0 and sums["free"] > 0:
         near, far = sums["hit_rules"] / sums["hit"], sums["free_rules"] / sums["free"]
-        best = int((near - far).argmax())
-        found |= {"collision_rule": best, "collision_rule_collision": near[best].item()}
-        found |= {"collision_rule_elsewhere": far[best].item()}
+        if rule is not None:
+            found |= {"collision_rule": rule, "collision_rule_collision": near[rule].item()}
+            found |= {"collision_rule_elsewhere": far[rule].item()}
         found["firing_table"] = torch.stack([near, far]).tolist()
     return found

@@ -59,7 +59,8 @@ class Config(RuleSettings):
     schemata: int = 4
     """Schemata of SCOFF; SCOFF++ has one."""
     background: bool = True
-    """Whether the background is a component of its own, besides the slots."""
+    """Whether the background is a component of the picture, besides the slots; without it there is
+    no penalty on area either."""
     places: bool = True
     """Whether a slot has a place, around which it looks and is drawn. SCOFF's have none."""
     extent: float = EXTENT
@@ -171,6 +172,15 @@ class Config(RuleSettings):
             require_int("slot_dim", self.slot_dim, at_least=2 * PLACE + 1)
         for name in ("background", "places", "curtain", "gate"):
             require_type(name, getattr(self, name), bool, "True or False")
+        if self.select_by == "motion" and self.interaction not in ("snps", "pnps"):
+            raise ValueError(
+                f"select_by: got motion with {self.interaction}, expected snps or pnps"
+            )
+        if self.interact_from and not self.zero_start:
+            # The best model may be one of the time before, tested with a random interaction.
+            raise ValueError(
+                f"interact_from: got {self.interact_from:g}, expected 0 without zero_start"
+            )
         if self.gate and self.interaction != "snps":
             raise ValueError(f"gate: got True with {self.interaction}, expected snps")
         if self.settle_from is not None:

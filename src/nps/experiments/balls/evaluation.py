@@ -7,6 +7,7 @@ ball is.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,9 +15,12 @@ from torch import Tensor
 
 from nps.experiments.balls.collisions import (
     PREFIX,
+    Reading,
     Statements,
     attended,
+    best_threshold,
     chosen_contexts,
+    collision_rule,
     count_firing,
     count_loud,
     count_pairs,
@@ -38,12 +42,11 @@ from nps.experiments.balls.measures import (
 )
 from nps.interactions import Attention
 from nps.models.scoff import Prediction, Scoff
-from nps.perception.places import PLACE
 from nps.rules import Trace
 from nps.worlds.balls import COLOURS, Scenes
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int64, UInt8
+    from jaxtyping import Bool, Float, Int64, UInt8
 
 
 class Part(NamedTuple):
@@ -58,6 +61,10 @@ class Part(NamedTuple):
 
     def first(self, count: int) -> Part:
         return self._replace(scenes=self.scenes.at(slice(count)), noise=self.noise[:count])
+
+
+Shown = tuple[Part, Tensor, Tensor]
+"""Scenes, their images and the labels of all pixels."""
 
 
 def predict(
@@ -81,27 +88,25 @@ def measure(
     part: Part,
     images: UInt8[Tensor, "B T H W 3"],
     labels: UInt8[Tensor, "B T H W"],
-    loud: float | None,
+    reading: Reading | None = None,
 ) -> Measured:
-    """All metrics of some scenes. `loud`: how large a change is that tells of a collision."""
+    """All metrics of some scenes; without a reading, not those that depend on one."""
     seen, scenes = config.seen_frames, part.scenes
     predicted = predict(config, model, part, images)
     now, last = slice(1, seen), slice(2, 1 + seen)  # of predictions, of frames
     error = squared_error(predicted.images, images[:, 1 : 1 + predicted.images.shape[1]])
     error = error.flatten(2).mean(-1)
-    segments = predicted.masks.argmax(2)
-    slots, objects = part.noise.shape[1], scenes.present.shape[1] + 1
-    components = predicted.masks.shape[2]
-    table = tables(labels[:, last], segments[:, now], objects, components)
+    segments, slots = predicted.masks.argmax(2), part.noise.shape[1]
+    objects, components = scenes.present.shape[1] + 1, predicted.masks.shape[2]
+    table, slot_of_ball = matched(config, part, predicted, labels)
     copied = squared_error(_channels_first(images[:, now]), images[:, last])
     measured = {"mse": error[:, now].mean(1), "copy_mse": copied.flatten(1).mean(1)}
     measured |= segmentation(table)
     if part.rollout:
         measured["transfer"] = torch.full_like(error[:, 0], float(part.transfer))
-        slot_of_ball = slots_of_balls(table, slots)
         far = distances(centres(segments, slots), scenes.position[:, 1:], slot_of_ball)
         moved = (scenes.position[:, 1:] - scenes.position[:, :-1]).norm(dim=-1)
-        balls = scenes.present.unsqueeze(1).expand_as(far)
+        balls = visible(labels[:, 1:], scenes.present.shape[1])  # not those behind a curtain
         near = near_collisions(scenes.collided)[:, 1:] & balls
         for name, values in {"": far, "copy_": moved}.items():
             measured[f"{name}position"] = mean_where(values[:, now], balls[:, now])
@@ -109,11 +114,21 @@ def measure(
         late = segmentation(tables(labels[:, 1 + seen :], segments[:, seen:], objects, components))
         measured["rollout_mse"] = error[:, seen:].mean(1)
         measured["rollout_fg_ari"] = late["fg_ari"]
-        measured["rollout_fg_miou"] = late["video_fg_miou"]
+        measured["rollout_video_fg_miou"] = late["video_fg_miou"]
         measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
         measured |= floors(scenes, labels[:, 1 : 1 + seen], objects)
-        measured |= collisions(config, model, predicted, scenes, slot_of_ball, loud)
+        measured |= collisions(config, model, predicted, scenes, slot_of_ball, reading)
     return measured
+
+
+def matched(
+    config: Config, part: Part, predicted: Prediction, labels: UInt8[Tensor, "B T H W"]
+) -> tuple[Int64[Tensor, "B T objects components"], Int64[Tensor, "B M"]]:
+    """Pixels of objects in components, of the predictions that count; the slot of each ball."""
+    seen, objects = config.seen_frames, part.scenes.present.shape[1] + 1
+    masks = predicted.masks[:, 1:seen]
+    table = tables(labels[:, 2 : 1 + seen], masks.argmax(2), objects, masks.shape[2])
+    return table, slots_of_balls(table, part.noise.shape[1])
 
 
 def collisions(
@@ -122,7 +137,7 @@ def collisions(
     predicted: Prediction,
     scenes: Scenes,
     slot_of_ball: Int64[Tensor, "B M"],
-    loud: float | None,
+    reading: Reading | None,
 ) -> Measured:
     """What rules, or attention, say about who bumped whom in the frames with input."""
     statements = state(config, model, predicted, scenes, slot_of_ball)
@@ -130,8 +145,9 @@ def collisions(
         return {}
     told, strength, collided = statements
     counted = count_pairs(told, collided, scenes.present)
-    if loud is not None:
-        counted |= count_loud(told & (strength > loud).unsqueeze(-1), collided, scenes.present)
+    if reading is not None and reading.loud is not None:
+        loud = told & (strength > reading.loud).unsqueeze(-1)
+        counted |= count_loud(loud, collided, scenes.present)
     if predicted.trace is not None:
         trace = Trace(*(x[:, 1 : config.seen_frames] for x in predicted.trace))
         counted |= count_firing(trace, config.rules, slot_of_ball, collided, scenes.present)
@@ -153,12 +169,31 @@ def state(
         pointed = attended(layer, predicted.before[:, seen])
     else:
         return None
-    # Of a slot with a place, an interaction that tells of a collision changes the velocity.
-    changed = slice(PLACE, 2 * PLACE) if config.placed else slice(None)
-    change = (predicted.slots[:, seen] - predicted.before[:, seen])[..., changed].norm(dim=-1)
+    change = model.change(predicted)[:, seen]
     at = slot_of_ball.clamp(min=0).unsqueeze(1).expand(-1, change.shape[1], -1)
     collided = scenes.collided[:, 2 : 1 + config.seen_frames]
     return Statements(of_balls(pointed, slot_of_ball), change.gather(2, at), collided)
+
+
+def visible(labels: UInt8[Tensor, "B T H W"], balls: int) -> Bool[Tensor, "B T M"]:
+    """Which balls have a pixel."""
+    return torch.stack([(labels == i + 1).flatten(2).any(-1) for i in range(balls)], -1)
+
+
+def choose_reading(config: Config, model: Scoff, parts: Iterable[Shown]) -> Reading | None:
+    """How to read traces, or attention, from the scenes of `parts`; None if nothing tells."""
+    told, fired = [], []
+    for part, images, labels in parts:
+        predicted = predict(config, model, part, images)
+        _, slot_of_ball = matched(config, part, predicted, labels)
+        statements = state(config, model, predicted, part.scenes, slot_of_ball)
+        if statements is None:
+            return None
+        told.append(statements.flat())
+        fired.append(collisions(config, model, predicted, part.scenes, slot_of_ball, None))
+    strength, true, hits = (torch.cat(x) for x in zip(*told, strict=True))
+    counted = {name: torch.cat([x[name] for x in fired]) for name in fired[0]}
+    return Reading(best_threshold(strength, true, int(hits.sum())), collision_rule(counted))
 
 
 def floors(scenes: Scenes, labels: UInt8[Tensor, "B T H W"], objects: int) -> Measured:
@@ -187,7 +222,7 @@ def _channels_first(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 
     return images.permute(0, 1, 4, 2, 3).float() / 255.0
 
 
-def summary(measured: Measured) -> dict[str, Any]:
+def summary(measured: Measured, reading: Reading | None = None) -> dict[str, Any]:
     """Means over scenes, without those where something is not defined (no collision, no ball),
     and the rates of what was counted."""
     found = {
@@ -195,4 +230,6 @@ def summary(measured: Measured) -> dict[str, Any]:
         for name, values in measured.items()
         if not name.startswith(PREFIX)
     }
-    return {name: x for name, x in found.items() if not math.isnan(x)} | rates(measured)
+    return {name: x for name, x in found.items() if not math.isnan(x)} | rates(
+        measured, None if reading is None else reading.rule
+    )

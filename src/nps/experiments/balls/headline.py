@@ -72,8 +72,8 @@ def error(metrics: Metrics) -> str:
 
 def partner(metrics: Metrics) -> str:
     """How often the trace, or attention, tells who bumped whom."""
-    told, chance = metrics["partner"], metrics["partner_chance"]
+    right, chance, told = (metrics[m] for m in ("partner", "partner_chance", "pair_recall"))
     return (
-        f"In a collision the context is the ball that was hit in {told:.0%} of cases, by chance in "
-        f"{chance:.0%}."
+        f"In a collision a context that is a ball is the one that was hit in {right:.0%} of cases, "
+        f"by chance in {chance:.0%}; {told:.0%} of collisions are told."
     )

@@ -26,8 +26,8 @@ def inspect_balls(task: BallsTask, model: Scoff) -> list[ReportPart]:
     shown = {
         name: next(task.parts(split, slots[split], rollout=True)) for name, split in parts.items()
     }
-    task.loud = task.choose_loud(model)
-    found = {name: summary(task.measure(model, part)) for name, part in shown.items()}
+    task.reading = task.choose_reading(model)
+    found = {name: summary(task.measure(model, part), task.reading) for name, part in shown.items()}
     scenes = len(shown["4 balls"].scenes.radius)
     report: list[ReportPart] = [segmentation_table(found, scenes)]
     report += firing_table(found)
@@ -73,12 +73,14 @@ def who_bumped_whom(name: str, metrics: dict[str, Any]) -> list[Text]:
     if "partner" not in metrics:
         return []
     told, chance, recall = (metrics[m] for m in ("partner", "partner_chance", "pair_recall"))
-    return [
-        Text(
-            f"{name}: the context of a colliding ball is the one it hits in {told:.0%} of cases "
-            f"(at random: {chance:.0%}); {recall:.0%} of all collisions are told."
-        )
-    ]
+    says = (
+        f"{name}: the context of a colliding ball is the one it hits in {told:.0%} of cases "
+        f"(at random: {chance:.0%}); {recall:.0%} of all collisions are told."
+    )
+    if "who_f1" in metrics:
+        precise, found = metrics.get("who_precision", 0.0), metrics["who_recall"]
+        says += f" Large changes tell {found:.0%} of them, and are right in {precise:.0%} of cases."
+    return [Text(says)]
 
 
 def pictures(task: BallsTask, model: Scoff, part: Part, name: str) -> list[ReportPart]:
@@ -97,7 +99,8 @@ def pictures(task: BallsTask, model: Scoff, part: Part, name: str) -> list[Repor
     moving = f"{name}: the first scene as a moving picture"
     if predicted.trace is not None:
         moving += "; the arrow leads from the context to the slot that a rule changes most"
-    drawn.append(Figure(f"rollout-{word}", rollout_gif(images[:, 1:], predicted, seen), moving))
+    film = rollout_gif(images[:, 1:], predicted, model.change(predicted), seen)
+    drawn.append(Figure(f"rollout-{word}", film, moving))
     if predicted.trace is not None:
         rule = predicted.trace.rule[0].cpu().numpy()
         about = f"{name}: the rule that fires on each slot, stage by stage, in the first scene"

@@ -45,7 +45,10 @@ def slots_of_balls(
     table: Int64[Tensor, "B T objects components"], slots: int
 ) -> Int64[Tensor, "B M"]:
     """The slot that shows each ball over the whole video, or -1."""
-    return match(ious(table.sum(1))[..., :slots])
+    overlap = ious(table.sum(1))[..., :slots]
+    slot = match(overlap)
+    shares = overlap.gather(-1, slot.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return torch.where(shares > 0, slot, -1)
 
 
 def centres(segments: Integer[Tensor, "B T H W"], slots: int) -> Float[Tensor, "B T slots 2"]:

@@ -14,10 +14,11 @@ from nps.inspect import style
 from nps.inspect.animations import Arrow, Scene, gif
 from nps.inspect.grids import grid, to_bytes
 from nps.models.scoff import Prediction
+from nps.rules import Trace
 from nps.worlds.balls import BOX
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, Integer, UInt8
+    from jaxtyping import Float, Int64, Integer, UInt8
     from numpy import ndarray
 
 SLOT_COLOURS = (
@@ -83,7 +84,11 @@ TITLES = ("true", "predicted", "slots")
 
 
 def rollout_gif(
-    images: UInt8[Tensor, "B T H W 3"], predicted: Prediction, seen: int, scene: int = 0
+    images: UInt8[Tensor, "B T H W 3"],
+    predicted: Prediction,
+    change: Float[Tensor, "B T M"],
+    seen: int,
+    scene: int = 0,
 ) -> bytes:
     """One scene as a moving picture: the true frame, the predicted one, and its slots.
 
@@ -93,6 +98,7 @@ def rollout_gif(
     Args:
         images: the true frames, of which the first is the first that is predicted.
         predicted: as many frames.
+        change: how much the interaction changed each slot.
         seen: number of frames that were predicted from the true frame before.
         scene: which of the batch.
     """
@@ -105,7 +111,7 @@ def rollout_gif(
     for t, true in enumerate(images[scene].cpu().numpy()):
         visible = segments[t].unique().tolist()
         at = {m: tuple(places[t, m].tolist()) for m in range(slots) if m in visible}
-        bound, arrow = strongest(predicted, scene, t, list(at)), None
+        bound, arrow = strongest(predicted.trace, change, scene, t, list(at)), None
         text = f"frame {t + 1} of {frames}{'' if t < seen else ', without input'}"
         if bound is not None:
             text += f": rule {bound.rule} on slot {bound.primary}, context slot {bound.context}"
@@ -132,16 +138,18 @@ class Bound(NamedTuple):
 
 
 def strongest(
-    predicted: Prediction, scene: int, frame: int, visible: Sequence[int]
+    trace: Trace | None,
+    change: Float[Tensor, "B T M"],
+    scene: int,
+    frame: int,
+    visible: Sequence[int],
 ) -> Bound | None:
     """Of the rules that fired, the one whose slot changes most; first of all, of those that lead
     from one visible slot to another. None if none fired."""
-    if predicted.trace is None:
+    if trace is None:
         return None
-    trace = (predicted.trace.rule, predicted.trace.context)
-    rule, context = (x[scene, frame].tolist() for x in trace)
-    changed = predicted.slots[scene, frame] - predicted.before[scene, frame]
-    amount = changed.float().norm(dim=-1).tolist()
+    rule, context = (x[scene, frame].tolist() for x in (trace.rule, trace.context))
+    amount = change[scene, frame].tolist()
     fired = [
         Bound(rules[m], m, contexts[m])
         for rules, contexts in zip(rule, context, strict=True)  # stage by stage

@@ -63,4 +63,4 @@ SMALL: dict[str, Any] = {
 """32 × 32 pixels and 1,250 steps, for a CPU: slots separate within the first 125 of them
 (docs/notes/balls.md)."""
 
-QUICK = {"balls": SMALL, "balls-none": SMALL}
+QUICK = {"balls-best": SMALL, "balls-none": SMALL}

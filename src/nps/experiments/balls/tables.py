@@ -95,7 +95,7 @@ def motion_table(results: Results) -> Table:
         "position_collision": ".2f",
         "rollout_position": ".2f",
         "rollout_fg_ari": ".3f",
-        "rollout_fg_miou": ".3f",
+        "rollout_video_fg_miou": ".3f",
         "rollout_mse": ".4f",
     }
     rows = [
@@ -155,7 +155,7 @@ def firing_table(results: Results) -> list[Table]:
     caption = (
         "Any rule: share of balls on which a rule (not the null rule) fires in a frame, of balls "
         "that collide before the next frame, and of all others. One rule: the same of the rule "
-        "with the largest difference. Median over seeds (range)."
+        "with the largest difference on validation scenes. Median over seeds (range)."
     )
     head = ["Model", "Balls", "Any rule: colliding", "others", "One rule: colliding", "others"]
     return [Table(head, rows, caption, "firing", names=2)] if rows else []

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nps.experiments.balls.collisions import best_threshold
+from nps.experiments.balls.collisions import Reading
 from nps.experiments.balls.config import BALLS, TRANSFER_BALLS, Config
 from nps.experiments.balls.evaluation import (
     Part,
+    choose_reading,
     measure,
     predict,
     squared_error,
-    state,
     summary,
 )
-from nps.experiments.balls.measures import Measured, slots_of_balls, tables
+from nps.experiments.balls.measures import Measured
 from nps.experiments.balls.pictures import prediction_picture
 from nps.experiments.balls.tracing import (
     SceneSets,
@@ -72,7 +72,7 @@ class BallsTask(Task):
         self.data = Made(config.train_scenes * config.clips)
         self.noise_size = BALLS[1]
         self._scenes: dict[str, Scenes] = {}
-        self.loud: float | None = None  # `choose_loud`
+        self.reading: Reading | None = None
         self.sets = SceneSets(self)
 
     def scenes(self, split: str) -> Scenes:
@@ -167,7 +167,7 @@ class BallsTask(Task):
 
     def measure(self, model: Scoff, part: Part) -> Measured:
         images, labels = self.draw_frames(part.scenes)
-        return measure(self.config, model, part, images, labels, self.loud)
+        return measure(self.config, model, part, images, labels, self.reading)
 
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         """Means over scenes; of the test, apart for 4 balls and for 6 to 8."""
@@ -175,8 +175,8 @@ class BallsTask(Task):
             metrics = summary(measured)
             return {"score": metrics["mse"], **metrics}
         transfer = measured.pop("transfer") > 0
-        metrics = summary({name: values[~transfer] for name, values in measured.items()})
-        others = summary({name: values[transfer] for name, values in measured.items()})
+        metrics = summary({n: values[~transfer] for n, values in measured.items()}, self.reading)
+        others = summary({n: values[transfer] for n, values in measured.items()}, self.reading)
         return {
             "score": metrics["mse"],
             **metrics,
@@ -184,30 +184,19 @@ class BallsTask(Task):
         }
 
     def test(self, model: Scoff) -> dict[str, Any]:
-        self.loud = self.choose_loud(model)
+        self.reading = self.choose_reading(model)
         layer = model.interaction
         parameters = 0 if layer is None else sum(p.numel() for p in layer.parameters())
-        told = {} if self.loud is None else {"who_threshold": self.loud}
+        loud = None if self.reading is None else self.reading.loud
+        told = {} if loud is None else {"who_threshold": loud}
         return {**super().test(model), **told, "interaction_parameters": parameters}
 
     @torch.no_grad()
-    def choose_loud(self, model: Scoff) -> float | None:
-        """How large a change has to be to tell of a collision: chosen on validation scenes."""
-        found = []
-        for part in self.parts("validation", self.config.slots, rollout=False):
-            images, labels = self.draw_frames(part.scenes)
-            predicted = predict(self.config, model, part, images)
-            seen, slots = self.config.seen_frames, part.noise.shape[1]
-            segments = predicted.masks[:, 1:seen].argmax(2)
-            objects, components = part.scenes.present.shape[1] + 1, predicted.masks.shape[2]
-            table = tables(labels[:, 2 : 1 + seen], segments, objects, components)
-            of_ball = slots_of_balls(table, slots)
-            statements = state(self.config, model, predicted, part.scenes, of_ball)
-            if statements is None:
-                return None
-            found.append(statements.flat())
-        strength, true, hits = (torch.cat(x) for x in zip(*found, strict=True))
-        return best_threshold(strength, true, int(hits.sum()))
+    def choose_reading(self, model: Scoff) -> Reading | None:
+        """How to read what fires: chosen on validation scenes."""
+        parts = self.parts("validation", self.config.slots, rollout=False)
+        shown = ((part, *self.draw_frames(part.scenes)) for part in parts)
+        return choose_reading(self.config, model, shown)
 
     # -- traces and roll-outs of a trained model ----------------------------------------------
 
