@@ -43,6 +43,17 @@ def test_a_task_whose_seeds_train_one_by_one_is_measured_alone():
     assert "--seeds: got 2, expected 1: balls trains seeds one by one" in err
 
 
+def test_the_phase_is_that_of_the_share_of_training(monkeypatch):
+    experiment, _ = find_preset("balls")
+    task, seen = type(experiment.make_task(experiment.presets["balls"].config, CPU)), []
+    monkeypatch.setattr(task, "loss", lambda self, model, batch: seen.append(batch.phase))
+    for at in (0.0, 0.9):
+        with pytest.raises(TypeError):  # it has no loss
+            measure_steps(experiment, "balls", CPU, seeds=(1,), rounds=1, at=at)
+    assert seen == ["explore 4", "explore 8"]
+    assert "--at: got 1" in call("bench", "--steps=arithmetic", "--at=1", code=2)[1]
+
+
 def test_the_precision_is_that_of_the_step(monkeypatch):
     experiment, _ = find_preset("arithmetic")
     task, seen = type(experiment.make_task(experiment.presets["arithmetic"].config, CPU)), []

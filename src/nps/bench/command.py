@@ -78,6 +78,8 @@ class BenchArgs:
     """Numbers of seeds trained together, for --steps."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Of the training steps, for --steps."""
+    at: float = 0.0
+    """Share of training that is done before the step, for --steps; some presets change."""
     table: tuple[Path, ...] = ()
     """Measure nothing; show the tables of these bench-DEVICE.json files, joined."""
     draw: Path | None = None
@@ -90,6 +92,8 @@ class BenchArgs:
         for value in self.seeds or (0,):
             _at_least_1("--seeds", value)
         _at_least_1("--rounds", self.rounds)
+        if not 0 <= self.at < 1:
+            raise UserError(f"--at: got {self.at:g}, expected 0 or more and less than 1")
         _at_least_1("--threads", 1 if self.threads is None else self.threads)
         if not self.budget > 0:
             raise UserError(f"--budget: got {self.budget:g}, expected more than 0")
@@ -158,9 +162,10 @@ def run_steps(args: BenchArgs) -> dict[str, Any]:
     device = torch.device(args.device)
     threads = args.threads or (experiment.threads if args.device == "cpu" else None)
     with _settings(threads):
-        how = (args.seeds, args.rounds, args.precision)
+        how = (args.seeds, args.rounds, args.precision, args.at)
         rows = measure_steps(experiment, args.steps, device, *how)
         environment = {**describe(device), "precision": args.precision, "rounds": args.rounds}
+        environment["at"] = args.at
     return {"schema": SCHEMA, "environment": environment, "rows": rows}
 
 

@@ -57,8 +57,10 @@ def measure_steps(
     seeds: Sequence[int] = SEEDS,
     rounds: int = 7,
     precision: Precision = "float32",
+    at: float = 0.0,
 ) -> list[StepRow]:
-    """Measure stacks of each size, in every mode that the device supports."""
+    """Measure stacks of each size, in every mode that the device supports, in the phase that
+    training is in when `at` of it is done."""
     config = experiment.presets[preset].config
     task = experiment.make_task(config, device)
     if not task.stackable and max(seeds) > 1:
@@ -70,6 +72,7 @@ def measure_steps(
     counted: dict[tuple[int, str], tuple[int, int | None]] = {}
     for key in keys:
         step = _make_step(task, config, key[0], device, precision)
+        step.phase = task.phase(at)
         counted[key] = _count(step, device)
         calls[key] = partial(_repeat, step, Captured(step) if key[1] == "captured" else step)
         for _ in range(WARM_UP + 1):
