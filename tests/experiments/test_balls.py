@@ -1,15 +1,12 @@
 """Bouncing balls: the task, its metrics with models that know the truth, collisions, commands."""
 
-import contextlib
 import dataclasses
-import io
 import json
 import math
 
 import pytest
 import torch
 
-from nps import cli
 from nps.experiments.balls import (
     PRESETS,
     QUICK,
@@ -30,6 +27,7 @@ from nps.training.run import Run
 from nps.training.signals import Interrupted
 from nps.training.task import Batch
 from nps.worlds.balls import PALETTE, make_scenes, render
+from tests.test_cli import call
 from tests.training.tools import files
 
 CPU = torch.device("cpu")
@@ -484,18 +482,6 @@ def test_the_order_of_clips_covers_all_scenes():
     batches = Batches(task.data, 4, task.noise_size, [0], CPU)
     assert sorted(batches.order(0, 0).flatten().tolist()) == list(range(16))
     batches.close()
-
-
-def call(*args, code=0):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            cli.main(args)
-            ended = 0
-        except SystemExit as stop:
-            ended = int(stop.code or 0)
-    assert ended == code, (ended, err.getvalue())
-    return out.getvalue(), err.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,14 @@ def test_a_closed_gate_returns_the_slots_and_an_open_one_is_the_plain_layer(trai
     assert torch.equal(same, slots)
     assert not trace.fired.any()
     opened = layer_of(-1e4).train(train)
-    _, trace = opened(slots, noise=generator().manual_seed(1) if train else None, return_trace=True)
+    new, trace = opened(
+        slots, noise=generator().manual_seed(1) if train else None, return_trace=True
+    )
     assert (trace.fired.sum(-1) == 1).all()
+    if not train:  # with noise, the gate has a share of it
+        plain = SequentialNPS(6, 4, stages=3, rule_dim=5, key_dim=7, hidden_dim=8).eval()
+        plain.load_state_dict({k: v for k, v in opened.state_dict().items() if k != "null_score"})
+        assert torch.equal(new, plain(slots))
 
 
 @pytest.mark.parametrize("null_score", [-3.0, 3.0])

@@ -53,9 +53,6 @@ class Scenes(NamedTuple):
         """Some of the scenes."""
         return Scenes(*(part[index] for part in self))
 
-    def to(self, device: torch.device | str) -> Scenes:
-        return Scenes(*(part.to(device) for part in self))
-
 
 def make_scenes(
     count: int,
