@@ -132,7 +132,8 @@ def test_slots_pay_for_their_area_and_for_disagreement():
 
 
 def test_phases_follow_the_schedule():
-    task = task_of(interact_from=0.2, settle_from=0.6, first_frames=2, all_frames_from=0.5)
+    schedule = {"interact_from": 0.2, "settle_from": 0.6, "first_frames": 2, "all_frames_from": 0.5}
+    task = task_of(presence=False, **schedule)
     names = [task.phase(p) for p in (0.0, 0.1, 0.3, 0.5, 0.7)]
     assert names == ["alone 2", "alone 2", "explore 2", "explore 3", "settle 3"]
     model = task.make_model(0)

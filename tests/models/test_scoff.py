@@ -7,7 +7,7 @@ from nps.interactions import GNN, Attention
 from nps.models.scoff import LIMIT, Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.places import PlacedReader, drift, push
+from nps.perception.places import PlacedReader, Read, drift, in_radii, push
 from nps.rules import ParallelNPS, RuleConfig, SequentialNPS
 
 KINDS = {
@@ -21,7 +21,10 @@ ALL = pytest.mark.parametrize("kind", KINDS)
 READERS = pytest.mark.parametrize("reader", [PlacedReader, SlotReader, SchemaReader])
 
 
-def make(kind, reader=PlacedReader):
+RADIUS = 0.4
+
+
+def make(kind, reader=PlacedReader, *, presence=False):
     torch.manual_seed(0)
     # The handicap: of so few slots, the null rule may win all, and rules would learn nothing.
     rules = RuleConfig(3, stages=2, rule_dim=4, null_handicap=2.0)
@@ -31,7 +34,8 @@ def make(kind, reader=PlacedReader):
     encoder = FrameEncoder(16, 6, position=not placed)
     decoder = BroadcastDecoder(8, 16, 6, extent=0.3 if placed else None)
     made = reader(3, 8, 6, **({"side": 4} if placed else {}))
-    model = Scoff(encoder, made, layer, decoder, hidden_dim=16).eval()
+    options = {"radius": RADIUS if placed else None, "presence": presence}
+    model = Scoff(encoder, made, layer, decoder, hidden_dim=16, **options).eval()
     torch.nn.init.normal_(model.move[-1].weight, std=0.1)  # it starts at zero
     return model
 
@@ -60,7 +64,16 @@ def test_without_input_it_goes_on_by_itself(kind, reader):
     placed = reader is PlacedReader
 
     def move(slots):
-        return push(slots, model.move(slots)) if placed else slots + model.move(slots)
+        if not placed:
+            return slots + model.move(slots)
+        return push(slots, RADIUS * model.move(in_radii(slots, RADIUS)))
+
+    def interact(slots):
+        if model.interaction is None:
+            return slots
+        if not placed:
+            return model.interaction(slots)
+        return in_radii(model.interaction(in_radii(slots, RADIUS)), 1 / RADIUS)
 
     seen, both = model(shown, noise=noise), model(shown, steps=7, noise=noise)
     torch.testing.assert_close(both.images[:, :4], seen.images)
@@ -70,7 +83,7 @@ def test_without_input_it_goes_on_by_itself(kind, reader):
     for t in range(4, 7):
         start, slots = slots, move(slots)
         torch.testing.assert_close(both.before[:, t], slots)
-        slots = slots if model.interaction is None else model.interaction(slots)
+        slots = interact(slots)
         slots = drift(slots, start) if placed else slots
         torch.testing.assert_close(both.slots[:, t], slots)
         torch.testing.assert_close(both.images[:, t], model.decoder(slots).images)
@@ -87,6 +100,28 @@ def test_slots_do_not_grow_without_bounds(kind):
         assert values.isfinite().all()
         assert values.abs().max() == LIMIT
     assert predicted.images.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["attention", "snps", "pnps", "gnn"])
+def test_slots_that_see_nothing_do_not_interact(kind, monkeypatch):
+    """Neither are they changed, nor do they change others; also in a roll-out."""
+    model, shown = make(kind, presence=True), frames()
+    read = model.reader.read
+
+    def without_the_last(*args, **options):
+        slots, _ = read(*args, **options)
+        return Read(slots, torch.tensor([True, True, False]).expand(2, 3))
+
+    monkeypatch.setattr(model.reader, "read", without_the_last)
+    predicted = model(shown, steps=6, return_trace=True)
+    before, after = predicted.before, predicted.slots
+    torch.testing.assert_close(after[:, :, 2, 2:], before[:, :, 2, 2:])
+    assert not torch.equal(after[:, :, :2, 4:], before[:, :, :2, 4:])
+    if predicted.trace is not None:
+        assert (predicted.trace.rule[..., 2] == -1).all()
+        assert (predicted.trace.context < 2).all()
+    alone = model.interaction(in_radii(before[:, 5, :2], RADIUS))
+    torch.testing.assert_close(alone[..., 4:], after[:, 5, :2, 4:])
 
 
 @READERS
@@ -122,7 +157,7 @@ def test_the_trace_has_a_row_for_each_frame(kind):
     model, shown, noise = make(kind), frames(), torch.randn(2, 3, 8)
     predicted = model(shown, steps=6, noise=noise, return_trace=True)
     assert predicted.trace.rule.shape == (2, 6, 2, 3)
-    _, last = model.interaction(predicted.before[:, 5], return_trace=True)
+    _, last = model.interaction(in_radii(predicted.before[:, 5], RADIUS), return_trace=True)
     assert torch.equal(predicted.trace.rule[:, 5], last.rule)
     assert torch.equal(predicted.trace.context[:, 5], last.context)
     assert model(shown, noise=noise).trace is None
@@ -141,7 +176,7 @@ def test_rules_that_are_chosen_by_motion_do_not_see_the_rest(kind):
     with torch.no_grad():
         model.interaction.rules.weight_out.zero_()
         model.interaction.rules.bias_out.zero_()
-        here, there, whole = (model._interact(x, True)[1] for x in (slots, other, -slots))
+        here, there, whole = (model._interact(x, None, True)[1] for x in (slots, other, -slots))
     assert torch.equal(here.rule, there.rule)
     assert torch.equal(here.context, there.context)
     assert not torch.equal(here.rule, whole.rule)

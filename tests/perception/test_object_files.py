@@ -14,8 +14,8 @@ def test_slot_attention_rounds_go_on_from_the_slots():
     features, noise = torch.randn(2, 9, 5), torch.randn(2, 4, 6)
     (inputs,) = reader.look_at(features[None])
     start = reader.begin(inputs, 4, noise)
-    first = reader.read(inputs, start, first=True)
-    two = reader.read(inputs, start, first=False)
+    first = reader.read(inputs, start, first=True).slots
+    two = reader.read(inputs, start, first=False).slots
     torch.testing.assert_close(two, reader(features, noise=noise))  # two rounds from the start
     torch.testing.assert_close(two, reader(features, slots=start))
     one_more, _ = reader.iterate(inputs, two, 1)
@@ -29,7 +29,7 @@ def test_schemata_written_out():
         for p in reader.parameters():
             p.normal_()
     features, slots = torch.randn(2, 9, 5), torch.randn(2, 4, 6)
-    ours = reader.read(reader.look_at(features[None])[0], slots, first=True)
+    ours = reader.read(reader.look_at(features[None])[0], slots, first=True).slots
     x = reader.norm_features(features)
     used = set()
     for b in range(2):
@@ -54,8 +54,8 @@ def test_slots_are_a_set_of_any_number(reader):
     reader = reader(4, 6, 5).eval()
     (inputs,), noise = reader.look_at(torch.randn(1, 2, 9, 5)), torch.randn(2, 7, 6)
     order = torch.randperm(7)
-    read = reader.read(inputs, reader.begin(inputs, 7, noise), first=True)
-    again = reader.read(inputs, reader.begin(inputs, 7, noise[:, order]), first=True)
+    read = reader.read(inputs, reader.begin(inputs, 7, noise), first=True).slots
+    again = reader.read(inputs, reader.begin(inputs, 7, noise[:, order]), first=True).slots
     torch.testing.assert_close(read[:, order], again)
 
 
@@ -63,9 +63,9 @@ def test_schemata_are_explored_in_training():
     torch.manual_seed(3)
     reader = SchemaReader(4, 6, 5, schemata=3)
     (inputs,), slots = reader.look_at(torch.randn(1, 2, 9, 5)), torch.randn(2, 4, 6)
-    assert not torch.equal(*(reader.read(inputs, slots, first=False) for _ in range(2)))
+    assert not torch.equal(*(reader.read(inputs, slots, first=False).slots for _ in range(2)))
     reader.eval()
-    assert torch.equal(*(reader.read(inputs, slots, first=False) for _ in range(2)))
+    assert torch.equal(*(reader.read(inputs, slots, first=False).slots for _ in range(2)))
 
 
 @READERS
@@ -75,7 +75,7 @@ def test_every_parameter_learns(reader):
     frames = reader.look_at(torch.randn(2, 8, 9, 5))
     slots = reader.begin(frames[0], 4)
     for t, inputs in enumerate(frames):
-        slots = reader.read(inputs, slots, first=t == 0)
+        slots = reader.read(inputs, slots, first=t == 0).slots
     (slots * torch.randn_like(slots)).sum().backward()
     for name, parameter in reader.named_parameters():
         assert parameter.grad is not None, name

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nps.perception.places import PlacedReader, Seen, cell_centres, drift, push
+from nps.perception.places import PlacedReader, Seen, cell_centres, drift, in_radii, push
 
 SIDE = 8
 
@@ -25,7 +25,7 @@ def test_a_round_written_out():
         for p in reader.parameters():
             p.normal_(std=0.5)
     features, slots = torch.randn(2, SIDE**2, 5), torch.randn(2, 3, 6)
-    ours = reader.read(seen_of(reader, features), slots, first=False)
+    ours = reader.read(seen_of(reader, features), slots, first=False).slots
     x, sigma = reader.norm_features(features), reader.log_window.exp().item()
     for b in range(2):
         scores = torch.zeros(4, SIDE**2)
@@ -50,7 +50,7 @@ def test_a_round_written_out():
             velocity = slot[2:4] + reader.gain / 0.5 * (moved + finer[2:])
             expected = torch.cat([slot[:2] + moved, velocity, new[4:]])
             torch.testing.assert_close(ours[b, m], expected, rtol=1e-4, atol=1e-5)
-    first = reader.read(seen_of(reader, features), slots, first=True)  # two rounds
+    first = reader.read(seen_of(reader, features), slots, first=True).slots  # two rounds
     assert torch.equal(first[..., 2:4], slots[..., 2:4])  # a start says nothing of velocity
 
 
@@ -59,7 +59,8 @@ def test_a_slot_that_follows_a_spot_has_its_velocity():
     reader = make(extent=0.6)
     slots, ways = reader.begin(spot_at(-0.5, -0.3), 1), []
     for t in range(5):
-        slots = reader.read(spot_at(-0.5 + 0.15 * t, -0.3 + 0.1 * t), slots, first=t == 0)
+        spot = spot_at(-0.5 + 0.15 * t, -0.3 + 0.1 * t)
+        slots = reader.read(spot, slots, first=t == 0).slots
         ways.append(0.5 * slots[0, 0, 2:4])
         slots = drift(slots, slots)
     assert ways[0].tolist() == [0.0, 0.0]
@@ -84,6 +85,14 @@ def test_pushed_slots_drift_and_stay_inside():
     moved = slots.clone()
     moved[..., :2] += 5.0  # a rule cannot take a slot elsewhere
     assert torch.equal(drift(moved, slots), drift(slots, slots))
+
+
+def test_motion_in_radii_and_back():
+    slots = torch.randn(2, 3, 6)
+    scaled = in_radii(slots, 0.2)
+    torch.testing.assert_close(scaled[..., :4], 5 * slots[..., :4])
+    assert torch.equal(scaled[..., 4:], slots[..., 4:])
+    torch.testing.assert_close(in_radii(scaled, 1 / 0.2), slots)
 
 
 def foreground(spots):
@@ -136,7 +145,7 @@ def test_a_slot_that_sees_nothing_goes_on_as_it_went():
     )
     torch.nn.init.normal_(reader.refine.weight)
     slots = torch.randn(1, 3, 6).clamp(-0.9, 0.9)
-    after = reader.read(nothing, slots, first=False)
+    after = reader.read(nothing, slots, first=False).slots
     torch.testing.assert_close(after[..., :4], slots[..., :4], atol=1e-6, rtol=0)
 
 
@@ -148,7 +157,9 @@ def test_a_slot_goes_to_what_it_sees_near_it():
     spot = torch.tensor([0.25, 0.25])
     slots = torch.zeros(1, 2, 6)
     slots[0, 0, :2], slots[0, 1, :2] = torch.tensor([0.1, 0.1]), torch.tensor([-0.9, -0.9])
-    after = reader.read(seen, slots, first=True)[0, :, :2]
+    after, present = reader.read(seen, slots, first=True)
+    assert present.tolist() == [[True, False]]  # the far one sees nothing
+    after = after[0, :, :2]
     assert (after[0] - spot).norm() < 0.5 * math.hypot(0.15, 0.15)
     assert (after[1] - slots[0, 1, :2]).norm() < 0.05
 
@@ -160,7 +171,7 @@ def test_slots_are_a_set():
         torch.randn(2, 7, 6),
         [3, 1, 6, 0, 2, 5, 4],
     )
-    straight, permuted = (reader.read(seen, x, first=True) for x in (slots, slots[:, order]))
+    straight, permuted = (reader.read(seen, x, first=True).slots for x in (slots, slots[:, order]))
     torch.testing.assert_close(straight[:, order], permuted)
 
 
@@ -169,7 +180,7 @@ def test_every_parameter_learns():
     frames = reader.look_at(torch.randn(2, 8, SIDE**2, 5))
     slots = reader.begin(frames[0], 4)
     for t, seen in enumerate(frames):
-        slots = reader.read(seen, slots, first=t == 0)
+        slots = reader.read(seen, slots, first=t == 0).slots
     (slots * torch.randn_like(slots)).sum().backward()
     for name, parameter in reader.named_parameters():
         assert parameter.grad is not None, name

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from nps.interactions import GNN, Attention
 from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.places import PLACE, PlacedReader, drift, motion, push
+from nps.perception.places import PLACE, PlacedReader, drift, in_radii, motion, push
 from nps.rules import GatedNPS, ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, UInt8
+    from jaxtyping import Bool, Float, UInt8
 
 Kind = Literal["attention", "snps", "pnps", "gnn", "none"]
 """What takes place between the slots."""
@@ -68,6 +68,11 @@ class Scoff(nn.Module):
         decoder: slots to frames.
         select_by: what rules and contexts are chosen by: "slot", or "motion", of slots with a place
             their place and velocity alone.
+        radius: about that of an object, where half of the image's side is 1: the unit in which
+            slots with a place move and interact; None for others.
+        presence: only slots that see something interact, if the reader knows which these are. A
+            slot that shows nothing is otherwise where rules can do no harm, and every choice goes
+            there. Without input, a slot is present if it last was.
         hidden_dim: hidden units of the network that moves each slot by itself: it changes the
             velocity of a slot with a place, and all numbers of one without.
 
@@ -82,6 +87,8 @@ class Scoff(nn.Module):
         decoder: BroadcastDecoder,
         *,
         select_by: SelectBy = "slot",
+        radius: float | None = None,
+        presence: bool = True,
         hidden_dim: int = 128,
     ) -> None:
         super().__init__()
@@ -90,6 +97,7 @@ class Scoff(nn.Module):
         self.interaction = interaction
         self.select_by = select_by
         self.placed = isinstance(reader, PlacedReader)
+        self.radius, self.presence = radius, presence
         changed = PLACE if self.placed else d
         self.move = nn.Sequential(
             nn.Linear(d, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, changed)
@@ -124,12 +132,12 @@ class Scoff(nn.Module):
         read, moved, predicted, traces = [], [], [], []
         for t in range(steps or seen):
             if t < seen:
-                files = self.reader.read(inputs[t], files, first=t == 0)
+                files, present = self.reader.read(inputs[t], files, first=t == 0)
                 read.append(files)
             with torch.autocast(files.device.type, enabled=False):
                 start, files = files, self._move(files).clamp(-LIMIT, LIMIT)
                 moved.append(files)
-                files, trace = self._interact(files, return_trace)
+                files, trace = self._interact(files, present, return_trace)
                 files = files.clamp(-LIMIT, LIMIT)
                 files = drift(files, start) if self.placed else files
             predicted.append(files)
@@ -142,21 +150,27 @@ class Scoff(nn.Module):
 
     def _move(self, slots: Float[Tensor, "B M D"]) -> Float[Tensor, "B M D"]:
         """Each slot by itself: its velocity if it has one, else all of it."""
-        change = self.move(slots)
-        return push(slots, change) if self.placed else slots + change
+        if self.radius is None:
+            new: Tensor = slots + self.move(slots)
+            return new
+        return push(slots, self.radius * self.move(in_radii(slots, self.radius)))
 
     def _interact(
-        self, slots: Float[Tensor, "B M D"], traced: bool
+        self,
+        slots: Float[Tensor, "B M D"],
+        present: Bool[Tensor, "B M"] | None,
+        traced: bool,
     ) -> tuple[Float[Tensor, "B M D"], Trace | None]:
         if self.interaction is None or self.alone:
             return slots, None
+        scaled = slots if self.radius is None else in_radii(slots, self.radius)
+        options: dict[str, Any] = {"slot_mask": present if self.presence else None}
         if isinstance(self.interaction, RuleLayer):
-            selection = motion if self.select_by == "motion" else None
-            if traced:
-                return self.interaction(slots, selection=selection, return_trace=True)
-            return self.interaction(slots, selection=selection), None
-        new: Tensor = self.interaction(slots)
-        return new, None
+            options["selection"] = motion if self.select_by == "motion" else None
+            options["return_trace"] = traced
+        new = self.interaction(scaled, **options)
+        new, trace = new if isinstance(new, tuple) else (new, None)
+        return (new if self.radius is None else in_radii(new, 1.0 / self.radius)), trace
 
     def change(self, predicted: Prediction) -> Float[Tensor, "B T M"]:
         """How much the interaction changed each slot: of a slot with a place, its velocity, since

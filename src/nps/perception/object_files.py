@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from nps.kernels.attention import attend
 from nps.kernels.feature_norm import normalise_features
+from nps.perception.places import Read
 from nps.perception.slot_attention import GRU, Gaussian, Inputs, SlotAttention, fold_norm
 from nps.rules.check import require_int
 from nps.rules.choice import hard_choice
@@ -65,10 +66,9 @@ class SlotReader(SlotAttention):
         assert self.sampled is not None
         return start_at(self.sampled, inputs, slots, noise)
 
-    def read(
-        self, inputs: Inputs, slots: Float[Tensor, "B M D"], *, first: bool
-    ) -> Float[Tensor, "B M D"]:
-        return self.iterate(inputs, slots, self.first_iterations if first else self.iterations)[0]
+    def read(self, inputs: Inputs, slots: Float[Tensor, "B M D"], *, first: bool) -> Read:
+        rounds = self.first_iterations if first else self.iterations
+        return Read(self.iterate(inputs, slots, rounds)[0], None)
 
 
 class SchemaReader(nn.Module):
@@ -115,9 +115,7 @@ class SchemaReader(nn.Module):
     ) -> Float[Tensor, "B M D"]:
         return start_at(self.sampled, inputs, slots, noise)
 
-    def read(
-        self, inputs: Inputs, slots: Float[Tensor, "B M D"], *, first: bool
-    ) -> Float[Tensor, "B M D"]:
+    def read(self, inputs: Inputs, slots: Float[Tensor, "B M D"], *, first: bool) -> Read:
         with torch.autocast(slots.device.type, enabled=False):
             query = self.query(slots) * self.key_dim**-0.5
             update = attend(inputs.features, query, inputs.key, inputs.value)
@@ -125,7 +123,7 @@ class SchemaReader(nn.Module):
             scores = (self.write_key(states) @ self.read_key(slots).unsqueeze(-1)).squeeze(-1)
             uniform = torch.rand_like(scores) if self.training else None
             choice = hard_choice(scores, uniform=uniform)
-            return (choice.unsqueeze(-1) * states).sum(-2)
+            return Read((choice.unsqueeze(-1) * states).sum(-2), None)
 
 
 def each_frame(inputs: Inputs, frames: int) -> list[Inputs]:

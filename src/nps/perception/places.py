@@ -21,7 +21,7 @@ from nps.perception.slot_attention import GRU, fold_norm
 from nps.rules.check import require_int, require_number
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 PLACE = 2
 """Numbers of a slot that are its place; as many after them are its velocity."""
@@ -34,7 +34,7 @@ COVERED = 1.5
 SHARPNESS = 4.0
 """Power of the foreground's share from which first places are drawn in training."""
 LITTLE = 1.0
-"""Features of which a slot has to see more than about this many to follow them."""
+"""Features of which a slot has to see more than this many to be present, and to follow them."""
 
 
 def cell_centres(size: int) -> Float[Tensor, "size*size 2"]:
@@ -42,6 +42,15 @@ def cell_centres(size: int) -> Float[Tensor, "size*size 2"]:
     along = (torch.arange(size) + 0.5) * (2.0 / size) - 1.0
     down, right = torch.meshgrid(along, along, indexing="ij")
     return torch.stack([right, down], -1).flatten(0, 1)
+
+
+def in_radii(slots: Float[Tensor, "*batch D"], radius: float) -> Float[Tensor, "*batch D"]:
+    """Place and velocity in radii of an object, in place of half image sides.
+
+    Collisions depend on distances of a fraction of a radius. Networks that read them in half image
+    sides, as numbers of about 0.05, did not learn to collide (docs/notes/balls.md).
+    """
+    return torch.cat([motion(slots) / radius, slots[..., 2 * PLACE :]], -1)
 
 
 def motion(slots: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch 4"]:
@@ -83,6 +92,14 @@ class Seen(NamedTuple):
     key: Float[Tensor, "B n D"]
     value: Float[Tensor, "B n D"]
     background: Float[Tensor, "B n"]
+
+
+class Read(NamedTuple):
+    """Slots that have read a frame."""
+
+    slots: Float[Tensor, "B M D"]
+    present: Bool[Tensor, "B M"] | None
+    """Which of them see anything; None where that is not known."""
 
 
 class PlacedReader(nn.Module):
@@ -189,17 +206,16 @@ class PlacedReader(nn.Module):
             scores = scores + free[taken]
         return torch.stack(places, 1)
 
-    def read(
-        self, seen: Seen, slots: Float[Tensor, "B M D"], *, first: bool
-    ) -> Float[Tensor, "B M D"]:
+    def read(self, seen: Seen, slots: Float[Tensor, "B M D"], *, first: bool) -> Read:
         with torch.autocast(slots.device.type, enabled=False):
             for _ in range(self.first_iterations if first else self.iterations):
-                slots = self._round(seen, slots, gain=0.0 if first else self.gain / FASTEST)
-        return slots
+                slots, sight = self._round(seen, slots, gain=0.0 if first else self.gain / FASTEST)
+        return Read(slots, sight > LITTLE)
 
     def _round(
         self, seen: Seen, slots: Float[Tensor, "B M D"], *, gain: float | Tensor
-    ) -> Float[Tensor, "B M D"]:
+    ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B M"]]:
+        """The new slots, and how many features each of them sees."""
         place, velocity, _ = slots.split([PLACE, PLACE, self.slot_dim - 2 * PLACE], -1)
         query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
         scores = (query.to(seen.key.dtype) @ seen.key.mT).float()
@@ -207,7 +223,8 @@ class PlacedReader(nn.Module):
         scores = scores + window * square_distances(place, self.grid)
         claims = torch.cat([scores, seen.background.unsqueeze(1).float()], 1)
         share = claims.softmax(1)[:, :-1]
-        weights = share / (LITTLE + share.sum(-1, keepdim=True))
+        sight = share.sum(-1, keepdim=True)
+        weights = share / (LITTLE + sight)
         in_sight = weights.sum(-1, keepdim=True)  # nearly 1, or 0 for a slot that sees nothing
         update = (weights.to(seen.value.dtype) @ seen.value).float()
         moved = weights @ self.grid - in_sight * place
@@ -216,4 +233,5 @@ class PlacedReader(nn.Module):
         nearer, faster = (in_sight * self.refine(slots)).chunk(2, -1)
         moved = moved + nearer
         velocity = velocity + gain * (moved + faster)
-        return torch.cat([place + moved, velocity, slots[..., 2 * PLACE :]], -1)
+        slots = torch.cat([place + moved, velocity, slots[..., 2 * PLACE :]], -1)
+        return slots, sight.detach().squeeze(-1)

@@ -24,7 +24,6 @@ _next = itertools.count()
 _disabled: ContextVar[tuple[int, ...]] = ContextVar("disabled", default=())
 """Numbers of the rules that are off in this context, once for every open `disabled`."""
 _lock = threading.Lock()
-_exporting = getattr(torch.compiler, "is_exporting", None)  # not in torch 2.6
 
 
 class Switches:
@@ -74,7 +73,8 @@ class Switches:
         if not self.used:
             return None
         if torch.compiler.is_dynamo_compiling():
-            if _exporting is not None and _exporting():  # it would depend on its caller
+            # Not is_exporting(): up to torch 2.11 the compiler takes it to be always true.
+            if getattr(torch.compiler, "_is_exporting_flag", False):  # depends on its caller
                 raise RuntimeError("disabled: torch.export needs strict=False inside of it")
             mask: Tensor = torch.ops.nps.enabled(self.numbers, device)
             return mask

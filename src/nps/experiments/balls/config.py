@@ -14,6 +14,8 @@ from nps.rules.check import require_choice, require_int, require_number, require
 from nps.rules.config import ContextGradient, Query
 
 Model = Literal["scoff", "scoff++"]
+RADIUS = 0.2
+"""Of a light ball, where half of the box is 1."""
 BALLS, TRANSFER_BALLS = (4, 4), (6, 8)
 """Fewest and most balls, while training and in the first test; and in the test of transfer."""
 
@@ -23,8 +25,8 @@ class Config(RuleSettings):
     """Bouncing balls. The paper gives the number of rules, the sizes of a rule and its keys, and
     the numbers of balls and colours; the other defaults are ours."""
 
-    epochs: int = 16
-    """Passes over the training set (10,000 steps)."""
+    epochs: int = 8
+    """Passes over the training set (5,000 steps)."""
     batch_size: int = 64
     """Clips per step (the paper's: 8)."""
     learning_rate: float = 1e-3
@@ -65,6 +67,10 @@ class Config(RuleSettings):
     """Whether a slot has a place, around which it looks and is drawn. SCOFF's have none."""
     extent: float = EXTENT
     """Of slots with a place, about the radius of an object; half of the box is 1."""
+    radius: float = RADIUS
+    """Of slots with a place, the unit in which they move and interact; half of the box is 1."""
+    presence: bool = True
+    """Whether only slots that see something interact. Slots without a place always do."""
     disagreement: float = 0.5
     """Weight of a penalty on components that draw the same pixel in different colours."""
     area: float = 0.01
@@ -78,6 +84,8 @@ class Config(RuleSettings):
     """Stages K: rules applied in sequence per frame."""
     rule_hidden_dim: int = RuleConfig.hidden_dim
     """Hidden units of a rule's MLP."""
+    hidden_layers: int = RuleConfig.hidden_layers
+    """Hidden layers of a rule's MLP."""
     zero_start: bool = True
     """Whether the output layers of what takes place between slots start at zero."""
     query: Query = RuleConfig.query
@@ -167,10 +175,11 @@ class Config(RuleSettings):
             raise ValueError(f"blind: got {self.blind}, expected less than frames = {self.frames}")
         for name in ("disagreement", "area"):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
-        require_number("extent", self.extent, 0.01, 2.0, open_top=False)
+        for name in ("extent", "radius"):
+            require_number(name, getattr(self, name), 0.01, 2.0, open_top=False)
         if self.placed:
             require_int("slot_dim", self.slot_dim, at_least=2 * PLACE + 1)
-        for name in ("background", "places", "curtain", "gate"):
+        for name in ("background", "places", "presence", "curtain", "gate"):
             require_type(name, getattr(self, name), bool, "True or False")
         if self.select_by == "motion" and self.interaction not in ("snps", "pnps"):
             raise ValueError(

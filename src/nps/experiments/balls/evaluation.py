@@ -102,22 +102,22 @@ def measure(
     copied = squared_error(_channels_first(images[:, now]), images[:, last])
     measured = {"mse": error[:, now].mean(1), "copy_mse": copied.flatten(1).mean(1)}
     measured |= segmentation(table)
+    far = distances(centres(segments, slots), scenes.position[:, 1:], slot_of_ball)
+    moved = (scenes.position[:, 1:] - scenes.position[:, :-1]).norm(dim=-1)
+    balls = visible(labels[:, 1:], scenes.present.shape[1])  # not those behind a curtain
+    near = near_collisions(scenes.collided)[:, 1:] & balls
+    for name, values in {"": far, "copy_": moved}.items():
+        measured[f"{name}position"] = mean_where(values[:, now], balls[:, now])
+        measured[f"{name}position_collision"] = mean_where(values[:, now], near[:, now])
+    measured |= collisions(config, model, predicted, scenes, slot_of_ball, reading)
     if part.rollout:
         measured["transfer"] = torch.full_like(error[:, 0], float(part.transfer))
-        far = distances(centres(segments, slots), scenes.position[:, 1:], slot_of_ball)
-        moved = (scenes.position[:, 1:] - scenes.position[:, :-1]).norm(dim=-1)
-        balls = visible(labels[:, 1:], scenes.present.shape[1])  # not those behind a curtain
-        near = near_collisions(scenes.collided)[:, 1:] & balls
-        for name, values in {"": far, "copy_": moved}.items():
-            measured[f"{name}position"] = mean_where(values[:, now], balls[:, now])
-            measured[f"{name}position_collision"] = mean_where(values[:, now], near[:, now])
         late = segmentation(tables(labels[:, 1 + seen :], segments[:, seen:], objects, components))
         measured["rollout_mse"] = error[:, seen:].mean(1)
         measured["rollout_fg_ari"] = late["fg_ari"]
         measured["rollout_video_fg_miou"] = late["video_fg_miou"]
         measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
         measured |= floors(scenes, labels[:, 1 : 1 + seen], objects)
-        measured |= collisions(config, model, predicted, scenes, slot_of_ball, reading)
     return measured
 
 

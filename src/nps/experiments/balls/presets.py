@@ -18,13 +18,16 @@ PRESETS = {
         "SCOFF++ with parallel NPS that says who bumped whom.",
         Config(
             interaction="pnps",
+            rules=1,
             stages=1,
+            hidden_layers=2,
             select_by="motion",
             query="mlp",
             context_query="mlp",
             self_context=False,
             context_gradient="update",
             null_handicap=MAX_HANDICAP,
+            settle_from=0.5,
         ),
     ),
     "balls-as-published": Preset(

@@ -173,6 +173,7 @@ class BallsTask(Task):
         """Means over scenes; of the test, apart for 4 balls and for 6 to 8."""
         if split == "validation":
             metrics = summary(measured)
+            metrics.pop("firing_table", None)
             return {"score": metrics["mse"], **metrics}
         transfer = measured.pop("transfer") > 0
         metrics = summary({n: values[~transfer] for n, values in measured.items()}, self.reading)
@@ -248,6 +249,8 @@ def make_model(config: Config) -> Scoff:
         interaction,
         decoder,
         select_by=config.select_by,
+        radius=config.radius if config.placed else None,
+        presence=config.presence,
         hidden_dim=config.hidden_dim,
     )
 
