@@ -39,7 +39,8 @@ def task_of(preset, **changes):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_captured_equals_eager(tmp_path, preset, precision):
     """Through every phase, each of which is captured anew."""
-    task = task_of(preset, interact_from=0.3, settle_from=0.7)
+    zero_start = PRESETS[preset].config.zero_start
+    task = task_of(preset, interact_from=0.3 * zero_start, settle_from=0.7)
     saved = []
     for way in (True, False):
         run = go(tmp_path / str(way), task, capture=way, precision=precision)[0]

@@ -170,7 +170,8 @@ class Scoff(nn.Module):
             options["return_trace"] = traced
         new = self.interaction(scaled, **options)
         new, trace = new if isinstance(new, tuple) else (new, None)
-        return (new if self.radius is None else in_radii(new, 1.0 / self.radius)), trace
+        new = new if self.radius is None else in_radii(new, 1.0 / self.radius)
+        return new, trace
 
     def change(self, predicted: Prediction) -> Float[Tensor, "B T M"]:
         """How much the interaction changed each slot: of a slot with a place, its velocity, since

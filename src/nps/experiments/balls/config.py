@@ -73,7 +73,7 @@ class Config(RuleSettings):
     """Whether only slots that see something interact. Slots without a place always do."""
     disagreement: float = 0.5
     """Weight of a penalty on components that draw the same pixel in different colours."""
-    area: float = 0.01
+    area: float = 0.007
     """Weight of a penalty on the square root of each slot's share of the pixels, from 20 % of
     training on: an object costs less in one slot than in two."""
     feature_stride: int = 4
