@@ -117,6 +117,7 @@ def measure(
         measured["rollout_fg_ari"] = late["fg_ari"]
         measured["rollout_video_fg_miou"] = late["video_fg_miou"]
         measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
+        measured |= still(scenes, labels, images, seen)
         measured |= floors(scenes, labels[:, 1 : 1 + seen], objects)
     return measured
 
@@ -209,6 +210,26 @@ def floors(scenes: Scenes, labels: UInt8[Tensor, "B T H W"], objects: int) -> Me
         for floor, (segment, count) in segments.items()
         for name, values in segmentation(tables(now, segment, objects, count)).items()
         if not name.startswith("video_")
+    }
+
+
+def still(
+    scenes: Scenes,
+    labels: UInt8[Tensor, "B T H W"],
+    images: UInt8[Tensor, "B T H W 3"],
+    seen: int,
+) -> Measured:
+    """The floor of a roll-out: everything stays where it was in the last frame with input."""
+    last, objects = slice(seen - 1, seen), scenes.present.shape[1] + 1
+    late, balls = labels[:, 1 + seen :], visible(labels[:, 1 + seen :], objects - 1)
+    agreement = segmentation(tables(late, labels[:, last].expand_as(late), objects, objects))
+    error = squared_error(_channels_first(images[:, last]), images[:, 1 + seen :])
+    away = (scenes.position[:, 1 + seen :] - scenes.position[:, last]).norm(dim=-1)
+    return {
+        "copy_rollout_mse": error.flatten(1).mean(1),
+        "copy_rollout_fg_ari": agreement["fg_ari"],
+        "copy_rollout_video_fg_miou": agreement["video_fg_miou"],
+        "copy_rollout_position": mean_where(away, balls),
     }
 
 

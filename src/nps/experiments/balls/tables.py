@@ -105,8 +105,8 @@ def motion_table(results: Results) -> Table:
     ]
     first = one_run(results)
     for prefix, balls in BALLS.items():
-        cells = [cell(first, f"{prefix}copy_{m}", f) for m, f in list(metrics.items())[:2]]
-        rows.append([FLOORS["copy"], balls, *cells, *[NONE] * 4])
+        cells = (cell(first, f"{prefix}copy_{m}", f) for m, f in metrics.items())
+        rows.append([FLOORS["copy"], balls, *cells])
     caption = (
         "Next: distance of a ball from its slot's pixels in the next frame, in radii of a light "
         "ball; bumped: the same in the two frames after a collision. Then 20 frames without input: "
