@@ -45,6 +45,7 @@ REPORTS = {
         "learning": "blocks-learning",
     },
     "atari": {"ranking": "atari-ranking", "ranking-aligned": "atari-ranking-aligned"},
+    "balls": {"learning": "balls-learning"},
 }
 """results folder -> figure of its report -> name in docs/images."""
 BENCH = {

@@ -31,6 +31,9 @@ from nps.inspect.report import Figure, Part, Report, Table
 SHORT = ("balls-scoff", "balls-attention", "balls-pnps", "balls", "balls-best", "balls-none")
 """The rows of the short table, above two floors."""
 
+CURVES = {"foreground ARI": "fg_ari", "ARI": "ari", "partner told": "partner"}
+"""Panel of the learning curves -> metric."""
+
 
 class Tested(TypedDict):
     """The fields of test.json that every table has; those of collisions depend on the model."""
@@ -113,26 +116,32 @@ def short_table(results: Results) -> list[Part]:
 
 
 def learning(results: Results) -> list[Part]:
-    """Both readings of the ARI over training, on validation scenes with 4 balls."""
+    """Both readings of the ARI and the told partners over training, on validation scenes."""
     if not figures.available():
         return []
     panels: dict[str, dict[str, dict[int, np.ndarray]]] = {}
-    for title, metric in {"foreground ARI": "fg_ari", "ARI": "ari"}.items():
+    for title, metric in CURVES.items():
         lines = {LABELS.get(name, name): curve_of(runs, metric) for name, runs in results.items()}
         panels[title] = {label: curve for label, curve in lines.items() if curve}
-    if not any(panels.values()):
+    panels = {title: lines for title, lines in panels.items() if lines}
+    if not panels:
         return []
     caption = (
         "4 balls, validation scenes: mean over seeds; bands, for the first line of a colour: "
-        "standard deviation"
+        "standard deviation. Partner told: of colliding balls, how often the context is the one "
+        "that is hit"
     )
-    return [Figure("learning", figures.means_over(panels, "epoch", "agreement"), caption)]
+    return [Figure("learning", figures.means_over(panels, "epoch", "share or agreement"), caption)]
 
 
 def curve_of(runs: list[Result], metric: str) -> dict[int, np.ndarray]:
-    """epoch -> the values of the seeds, in epochs in which all were validated."""
+    """epoch -> the values of the seeds, in epochs in which all have this metric."""
     curves = [
-        {row["epoch"]: row["validation"][metric] for row in run.curve() if "validation" in row}
+        {
+            row["epoch"]: row["validation"][metric]
+            for row in run.curve()
+            if metric in row.get("validation", {})
+        }
         for run in runs
     ]
     shared = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
