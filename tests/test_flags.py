@@ -77,6 +77,21 @@ def test_values_are_checked_by_the_dataclass_inside():
     assert error("--rule=1", cls=Inner) == "unknown flag --rule; did you mean --rules?"
 
 
+def test_none_is_written_as_the_help_writes_it():
+    @dataclass(frozen=True)
+    class Settings:
+        clip_norm: float | None = 1.0
+        interaction: Literal["none", "gnn"] = "gnn"
+        seed: int = 0
+        out: Path = Path("x")
+
+    for words in (["--clip-norm", "none"], ["--clip_norm=none"], ["--clip-norm", "None"]):
+        assert parse(Settings, words, prog="nps", about="").clip_norm is None
+    both = parse(Settings, ["--interaction", "none", "--out", "none"], prog="nps", about="")
+    assert (both.interaction, both.out, both.clip_norm) == ("none", Path("none"), 1.0)
+    assert error("--seed=none", cls=Settings) == "--seed: got 'none', expected an integer"
+
+
 def test_what_tyro_takes_is_taken():
     given = ["--out", "x", "--seed", "-3", "--fresh", "--no-capture", "--into", "a", "b"]
     parsed = parse(Args, given, prog="nps test", about="")

@@ -39,6 +39,7 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
         print(help_text(prog, about, list(flags_of(cls))))
         sys.exit(0)
     _refuse_empty_paths(prog, flag_names(cls), args)
+    args = _capital_none(flag_names(cls), args)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             parsed: T = tyro.cli(cls, args=list(args), prog=prog, console_outputs=False)
@@ -53,6 +54,21 @@ def parse(cls: type[T], args: Sequence[str], *, prog: str, about: str) -> T:
             if isinstance(value, (str, Path)):
                 require_short_names(f"{prog}: {flag.name}", value)
     return parsed
+
+
+def _capital_none(known: dict[str, Flag], args: Sequence[str]) -> list[str]:
+    """`--clip-norm none`, as the help says it, for tyro's None; not where "none" is itself a value,
+    as in --interaction none."""
+    read, flag = list[str](), None
+    for word in args:
+        name, equals, value = word.partition("=") if _is_flag(word) else ("", "", word)
+        if name:
+            flag = known.get(name[:2] + name[2:].replace("_", "-"))
+        if value == "none" and flag is not None:
+            none, capital = (_reads(text, flag.hint) for text in ("none", "None"))
+            word = f"{name}{equals}None" if capital and not none else word
+        read.append(word)
+    return read
 
 
 def _refuse_empty_paths(prog: str, known: dict[str, Flag], args: Sequence[str]) -> None:
