@@ -17,7 +17,7 @@ from nps.experiments.balls import (
     measures,
 )
 from nps.experiments.balls.evaluation import floors as floors_of
-from nps.experiments.balls.evaluation import still
+from nps.experiments.balls.evaluation import predict, state, still
 from nps.experiments.balls.task import ALONE, EXPLORE, SETTLE
 from nps.interactions import Attention
 from nps.models.scoff import Prediction
@@ -467,7 +467,7 @@ def test_attention_points_at_the_other_slot_that_it_reads_most():
     torch.manual_seed(0)
     layer = Attention(8).eval()
     slots = torch.randn(2, 3, 4, 8)
-    pointed = collisions.attended(layer, slots)
+    pointed = collisions.attended(layer.weights(slots))
     for b in range(2):
         for t in range(3):
             x = slots[b, t]
@@ -476,6 +476,33 @@ def test_attention_points_at_the_other_slot_that_it_reads_most():
             shares = torch.einsum("ihd,jhd->hij", q, k).div(2**0.5).softmax(-1).mean(0)
             shares.fill_diagonal_(-1)
             assert pointed[b, t].nonzero()[:, 1].tolist() == shares.argmax(-1).tolist()
+
+
+def test_attention_is_read_from_what_it_sees():
+    """Scaled slots, of which only those that are present interact; not from the slots alone."""
+    task = task_of(interaction="attention", slots=5, size=32, test_scenes=6)
+    model = task.make_model(0).eval()
+    torch.nn.init.normal_(model.interaction.attention.in_proj_weight)
+    part = next(task.parts("test", 5, rollout=False))
+    predicted = predict(task.config, model, part, task.draw_frames(part.scenes).images)
+    hidden = torch.arange(5) == 2
+    predicted = predicted._replace(present=~hidden.expand(predicted.before.shape[:3]))
+    slot_of_ball = torch.arange(4).expand(6, 4)
+    told = state(task.config, model, predicted, part.scenes, slot_of_ball).told
+    assert not told[:, :, 2].any()
+    assert not told[..., 2].any()
+    slots = predicted.before[:, 1:4].clone()
+    slots[..., :4] /= task.config.radius
+    weights = layer_weights(model.interaction, slots[:, :, [0, 1, 3, 4]])
+    best = weights.masked_fill(torch.eye(4, dtype=torch.bool), 0.0).argmax(-1)
+    for ball, row in {0: 0, 1: 1, 3: 2}.items():
+        for other, column in {0: 0, 1: 1, 3: 2}.items():
+            assert torch.equal(told[:, :, ball, other], best[:, :, row] == column)
+
+
+def layer_weights(layer, slots):
+    flat = slots.flatten(0, 1)
+    return layer.attention(flat, flat, flat)[1].view(*slots.shape[:3], -1)
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path):

@@ -46,6 +46,21 @@ class Attention(nn.Module):
         )[0]
         return keep_masked(visible + read.reshape(slots.shape), slots, slot_mask)
 
+    def weights(
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        *,
+        slot_mask: Bool[Tensor, "*batch M"] | None = None,
+    ) -> Float[Tensor, "*batch M M"]:
+        """How much each slot reads of each, the mean of all heads; of and by masked slots, 0."""
+        visible = check_slots(slots, self.slot_dim, slot_mask)
+        flat = visible.reshape(-1, *slots.shape[-2:])
+        weights: Tensor = self.attention(flat, flat, flat, key_padding_mask=_ignored(slot_mask))[1]
+        weights = weights.reshape(*slots.shape[:-1], slots.shape[-2])
+        if slot_mask is None:
+            return weights
+        return weights * (slot_mask.unsqueeze(-1) & slot_mask.unsqueeze(-2))
+
 
 class TransformerLayer(nn.Module):
     """One transformer layer over the slots: attention and an MLP, both residual, norm first.

@@ -56,6 +56,8 @@ class Prediction(NamedTuple):
     """Of the components of a pixel about its colour (`Drawing`)."""
     trace: Trace | None
     """What fired, with T behind B, if it was asked for and rules are what interacts."""
+    present: Bool[Tensor, "B T M"] | None = None
+    """Which slots interact; None: all."""
 
 
 class Scoff(nn.Module):
@@ -129,11 +131,13 @@ class Scoff(nn.Module):
         features = self.encoder(frames.transpose(0, 1).flatten(0, 1))
         inputs: list[Any] = self.reader.look_at(features.unflatten(0, (seen, len(frames))))
         files = self.reader.begin(inputs[0], slots or self.reader.slots, noise)
-        read, moved, predicted, traces = [], [], [], []
+        read, moved, predicted, traces, presents = [], [], [], [], []
         for t in range(steps or seen):
             if t < seen:
                 files, present = self.reader.read(inputs[t], files, first=t == 0)
+                present = present if self.presence else None
                 read.append(files)
+            presents += [] if present is None else [present]
             with torch.autocast(files.device.type, enabled=False):
                 start, files = files, self._move(files).clamp(-LIMIT, LIMIT)
                 moved.append(files)
@@ -146,14 +150,19 @@ class Scoff(nn.Module):
         trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
         images, masks, disagreement = self.draw(files)
         before, read_files = torch.stack(moved, 1), torch.stack(read, 1)
-        return Prediction(images, masks, files, before, read_files, disagreement, trace)
+        present = torch.stack(presents, 1) if presents else None
+        return Prediction(images, masks, files, before, read_files, disagreement, trace, present)
+
+    def in_units(self, slots: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        """Slots as the networks between and within them see them."""
+        return slots if self.radius is None else in_radii(slots, self.radius)
 
     def _move(self, slots: Float[Tensor, "B M D"]) -> Float[Tensor, "B M D"]:
         """Each slot by itself: its velocity if it has one, else all of it."""
         if self.radius is None:
             new: Tensor = slots + self.move(slots)
             return new
-        return push(slots, self.radius * self.move(in_radii(slots, self.radius)))
+        return push(slots, self.radius * self.move(self.in_units(slots)))
 
     def _interact(
         self,
@@ -163,12 +172,11 @@ class Scoff(nn.Module):
     ) -> tuple[Float[Tensor, "B M D"], Trace | None]:
         if self.interaction is None or self.alone:
             return slots, None
-        scaled = slots if self.radius is None else in_radii(slots, self.radius)
-        options: dict[str, Any] = {"slot_mask": present if self.presence else None}
+        options: dict[str, Any] = {"slot_mask": present}
         if isinstance(self.interaction, RuleLayer):
             options["selection"] = motion if self.select_by == "motion" else None
             options["return_trace"] = traced
-        new = self.interaction(scaled, **options)
+        new = self.interaction(self.in_units(slots), **options)
         new, trace = new if isinstance(new, tuple) else (new, None)
         new = new if self.radius is None else in_radii(new, 1.0 / self.radius)
         return new, trace

@@ -157,6 +157,7 @@ class PlacedReader(nn.Module):
         require_int("slot_dim", slot_dim, at_least=2 * PLACE + 1)
         require_int("side", side, at_least=1)
         require_int("first_iterations", first_iterations, at_least=1)
+        require_int("iterations", iterations, at_least=1)
         require_number("extent", extent, 0.01, 2.0, open_top=False)
         self.slots, self.slot_dim, self.extent = slots, slot_dim, extent
         self.first_iterations, self.iterations = first_iterations, iterations

@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps.experiments.balls.measures import Measured
-from nps.interactions import Attention
 from nps.rules import Trace
 
 if TYPE_CHECKING:
@@ -84,14 +83,12 @@ def chosen_contexts(trace: Trace) -> Bool[Tensor, "B T S S"]:
     return at.any(-3)
 
 
-def attended(layer: Attention, slots: Float[Tensor, "B T S D"]) -> Bool[Tensor, "B T S S"]:
-    """Row s: the other slot with the largest weight, the mean of all heads."""
-    flat = slots.flatten(0, 1)
-    weights: Tensor = layer.attention(flat, flat, flat, need_weights=True)[1]
-    m = slots.shape[-2]
-    own = torch.eye(m, dtype=torch.bool, device=slots.device)
-    best = weights.masked_fill(own, -1.0).argmax(-1)
-    return F.one_hot(best, m).bool().view(*slots.shape[:-1], m) & ~own
+def attended(weights: Float[Tensor, "B T S S"]) -> Bool[Tensor, "B T S S"]:
+    """Row s: the other slot with the largest weight, unless it reads no other."""
+    m = weights.shape[-1]
+    own = torch.eye(m, dtype=torch.bool, device=weights.device)
+    others = weights.masked_fill(own, 0.0)
+    return F.one_hot(others.argmax(-1), m).bool() & (others > 0)
 
 
 def of_balls(

@@ -167,7 +167,10 @@ def state(
     if predicted.trace is not None:
         pointed = chosen_contexts(Trace(*(x[:, seen] for x in predicted.trace)))
     elif isinstance(layer, Attention):
-        pointed = attended(layer, predicted.before[:, seen])
+        present = None if predicted.present is None else predicted.present[:, seen]
+        pointed = attended(
+            layer.weights(model.in_units(predicted.before[:, seen]), slot_mask=present)
+        )
     else:
         return None
     change = model.change(predicted)[:, seen]
