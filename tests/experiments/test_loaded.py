@@ -10,7 +10,7 @@ import torch
 
 import nps
 from nps.errors import UserError
-from nps.perception.places import drift, push
+from nps.perception.places import drift, in_radii, push
 from nps.training import checkpoint
 from tests.experiments.test_custom import TINY as OWN
 from tests.experiments.test_custom import arrays_of
@@ -322,10 +322,14 @@ def test_trace_and_rollout_of_video(tmp_path):
     assert actions.shape == (2, 3, 0)
     found, fired = run.rollout(n=2, steps=3, split="test"), run.trace(n=2, split="test")
 
-    def advance(start):
-        moved = push(start, model.move(start))
-        new, trace = model.interaction(moved, return_trace=True)
-        return drift(new, start), trace
+    radius = run.config.radius
+
+    def advance(start, present):
+        moved = push(start, radius * model.move(in_radii(start, radius)))
+        new, trace = model.interaction(
+            in_radii(moved, radius), slot_mask=present, return_trace=True
+        )
+        return drift(in_radii(new, 1 / radius), start), trace
 
     with torch.no_grad():
         seen = model.reader.look_at(
@@ -335,16 +339,15 @@ def test_trace_and_rollout_of_video(tmp_path):
         files = truly = start
         for t in range(6):
             if t < 4:
-                files = model.reader.read(seen[t], files, first=t == 0)
-            files, trace = advance(files)
-            truly = model.reader.read(seen[t], truly, first=t == 0)
-            truly, _ = advance(truly)
+                files, present = model.reader.read(seen[t], files, first=t == 0)
+            files, trace = advance(files, present)
+            truly, _ = advance(*model.reader.read(seen[t], truly, first=t == 0))
             if t < 4:
                 assert torch.equal(fired.rule[:, t], trace.rule)
             if t >= 3:
                 torch.testing.assert_close(found.slots[:, t - 3], files)
                 assert torch.equal(found.trace.rule[:, t - 3], trace.rule)
-                after = model.reader.read(seen[t + 1], truly, first=False)
+                after = model.reader.read(seen[t + 1], truly, first=False).slots
                 torch.testing.assert_close(found.true[:, t - 3], after)
     alone = run.rollout(frames, actions)
     assert alone.true is None
