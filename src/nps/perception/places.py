@@ -48,7 +48,7 @@ def in_radii(slots: Float[Tensor, "*batch D"], radius: float) -> Float[Tensor, "
     """Place and velocity in radii of an object, in place of half image sides.
 
     Collisions depend on distances of a fraction of a radius. Networks that read them in half image
-    sides, as numbers of about 0.05, did not learn to collide (docs/notes/balls.md).
+    sides, as numbers of about 0.05, learn to collide far more slowly (docs/notes/balls.md).
     """
     return torch.cat([motion(slots) / radius, slots[..., 2 * PLACE :]], -1)
 

@@ -1,7 +1,7 @@
 """The presets of bouncing balls: the paper's models and controls.
 
-All have a background component, slots with a place, and interactions that start by changing
-nothing, unless they say otherwise; the three are ours.
+All have a background component, slots with a place, lengths in radii, and interactions that start
+by changing nothing, unless they say otherwise; these are ours.
 """
 
 from __future__ import annotations
