@@ -79,14 +79,20 @@ def test_without_input_it_goes_on_by_itself(kind, reader):
     torch.testing.assert_close(both.images[:, :4], seen.images)
     assert torch.equal(both.read, seen.read)
     torch.testing.assert_close(seen.before[:, -1], move(seen.read[:, -1]))
-    slots = seen.slots[:, -1]
+    slots, look = seen.slots[:, -1], seen.read[:, -1, :, 4:]
     for t in range(4, 7):
+        if placed:  # what a ball looks like stays as it was last seen
+            slots = torch.cat([slots[..., :4], look], -1)
         start, slots = slots, move(slots)
         torch.testing.assert_close(both.before[:, t], slots)
         slots = interact(slots)
         slots = drift(slots, start) if placed else slots
         torch.testing.assert_close(both.slots[:, t], slots)
         torch.testing.assert_close(both.images[:, t], model.decoder(slots).images)
+    if placed:  # the same, drawing nothing
+        places, trace = model.imagine(seen.read[:, -1], None, 4, return_trace=True)
+        torch.testing.assert_close(places, both.slots[:, 3:, :, :2])
+        assert (trace is None) == (kind not in ("snps", "pnps"))
 
 
 @ALL

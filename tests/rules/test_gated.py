@@ -1,11 +1,11 @@
-"""A gate on the sequential form: against the algorithm without it, and a plain loop."""
+"""A gate on either form: against the algorithm without it, and a plain loop."""
 
 import contextlib
 
 import pytest
 import torch
 
-from nps.rules import GatedNPS, SequentialNPS
+from nps.rules import GatedNPS, GatedParallelNPS, SequentialNPS
 
 THRESHOLD = 2.0
 """About the median score of a stage's best pair, at first."""
@@ -84,3 +84,114 @@ def test_masked_slots_and_disabled_rules_stay_out():
         same, trace = layer(slots, return_trace=True)
     assert torch.equal(same, slots)
     assert not trace.fired.any()
+
+
+# -- the parallel form -------------------------------------------------------------------------
+
+
+def parallel_of(null_score, **options):
+    torch.manual_seed(0)
+    sizes = {"rule_dim": 5, "key_dim": 7, "hidden_dim": 8}
+    layer = GatedParallelNPS(6, 4, **(sizes | options))
+    layer.null_score.data.fill_(null_score)
+    return layer
+
+
+def test_a_slot_fires_if_its_rule_and_its_context_beat_the_null_rule():
+    """Written out, slot by slot."""
+    layer = parallel_of(1.0, self_context=False).eval()
+    slots = torch.randn(20, 5, 6)
+    new, trace = layer(slots, return_trace=True)
+    queries, keys = layer.select.query(slots), layer.select.key(layer.rules.embedding)
+    asks, answers = layer.bind.query(slots), layer.bind.key(slots)
+    fired = 0
+    for b in range(20):
+        for p in range(5):
+            of_rules = [(queries[b, p] @ key).item() for key in keys]
+            of_slots = [(asks[b, p] @ answers[b, j]).item() if j != p else -1e9 for j in range(5)]
+            rule, context = (max(range(len(x)), key=x.__getitem__) for x in (of_rules, of_slots))
+            won = of_rules[rule] + of_slots[context] - 1.0
+            assert trace.rule_scores[b, 0, p, rule].item() == pytest.approx(won, abs=1e-5)
+            expected = slots[b, p]
+            if won > 0:
+                fired += 1
+                assert (trace.rule[b, 0, p], trace.context[b, 0, p]) == (rule, context)
+                both = slots[b, p][None], slots[b, context][None]
+                expected = expected + layer.rules(*both, torch.eye(4)[rule][None])[0]
+            else:
+                assert trace.rule[b, 0, p] == -1
+            torch.testing.assert_close(new[b, p], expected)
+    assert 0 < fired < 100
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_the_parallel_gate_closed_and_open(train):
+    slots = torch.randn(7, 5, 6)
+    same, trace = parallel_of(1e4, stages=2).train(train)(slots, return_trace=True)
+    assert torch.equal(same, slots)
+    assert not trace.fired.any()
+    _, trace = parallel_of(-1e4).train(train)(slots, return_trace=True)
+    assert trace.fired.all()
+
+
+@pytest.mark.parametrize("null_score", [-3.0, 3.0])
+def test_the_parallel_gate_learns_open_and_closed(null_score):
+    gradients = []
+    for sign in (1.0, -1.0):
+        layer = parallel_of(null_score)
+        with torch.no_grad():
+            layer.rules.weight_out.zero_()
+            layer.rules.bias_out.fill_(1.0)
+        slots = layer(torch.zeros(64, 5, 6), noise=torch.Generator().manual_seed(0))
+        (sign * slots.sum()).backward()
+        gradients.append(layer.null_score.grad.item())
+    assert gradients[0] < 0 < gradients[1]
+
+
+def test_the_parallel_gate_knows_masks_disabled_rules_and_seeds():
+    layer = parallel_of(-1e4).eval()
+    slots, mask = torch.randn(9, 5, 6), torch.ones(9, 5, dtype=torch.bool)
+    mask[:, 2] = False
+    _, trace = layer(slots, slot_mask=mask, return_trace=True)
+    assert not trace.fired[..., 2].any()
+    assert (trace.context != 2).all()
+    with contextlib.ExitStack() as stack:
+        for i in range(4):
+            stack.enter_context(layer.rules.disabled(i))
+        assert torch.equal(layer(slots), slots)
+    other = GatedParallelNPS.from_config(layer.config, 6).eval()
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(slots), layer(slots))
+    torch.manual_seed(0)
+    layer.reset_parameters()
+    first = {k: v.clone() for k, v in layer.state_dict().items()}
+    torch.manual_seed(0)
+    layer.reset_parameters()
+    assert all(torch.equal(first[k], v) for k, v in layer.state_dict().items())
+
+
+def test_a_slot_fires_only_next_to_another():
+    """What Algorithm 2 cannot learn from a slot's own place: a rule that depends on a distance."""
+    torch.manual_seed(0)
+    ways = {"query": "mlp", "self_context": False, "context_gradient": "update", "zero_start": True}
+    layer = GatedParallelNPS(3, 1, hidden_dim=32, **ways)
+    adam = torch.optim.Adam(layer.parameters(), lr=3e-3)
+
+    def scenes(count):
+        slots = torch.cat([4 * torch.rand(count, 3, 2), torch.zeros(count, 3, 1)], -1)
+        away = torch.cdist(slots[..., :2], slots[..., :2]) + 9 * torch.eye(3)
+        return slots, away.amin(-1) < 1.2
+
+    for step in range(600):
+        layer.train(step < 300)
+        slots, near = scenes(256)
+        new, trace = layer(slots, return_trace=True)
+        price = 0.05 * (step > 300) * trace.rule_scores.amax(-1).sigmoid().mean()
+        loss = (new[..., 2] - near.float()).square().mean() + price
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    slots, near = scenes(500)
+    fired = layer.eval()(slots, return_trace=True)[1].fired[:, 0]
+    assert fired[near].float().mean() > 0.9
+    assert fired[~near].float().mean() < 0.3

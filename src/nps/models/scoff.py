@@ -22,8 +22,16 @@ from torch import Tensor, nn
 from nps.interactions import GNN, Attention
 from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.places import PLACE, PlacedReader, drift, in_radii, motion, push
-from nps.rules import GatedNPS, ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
+from nps.perception.places import PLACE, PlacedReader, drift, in_radii, motion, push, with_look
+from nps.rules import (
+    GatedNPS,
+    GatedParallelNPS,
+    ParallelNPS,
+    RuleConfig,
+    RuleLayer,
+    SequentialNPS,
+    Trace,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, UInt8
@@ -137,21 +145,48 @@ class Scoff(nn.Module):
                 files, present = self.reader.read(inputs[t], files, first=t == 0)
                 present = present if self.presence else None
                 read.append(files)
+            elif self.placed:
+                files = with_look(files, read[-1])
             presents += [] if present is None else [present]
-            with torch.autocast(files.device.type, enabled=False):
-                start, files = files, self._move(files).clamp(-LIMIT, LIMIT)
-                moved.append(files)
-                files, trace = self._interact(files, present, return_trace)
-                files = files.clamp(-LIMIT, LIMIT)
-                files = drift(files, start) if self.placed else files
+            before, files, trace = self.advance(files, present, traced=return_trace)
+            moved.append(before)
             predicted.append(files)
             traces += [] if trace is None else [trace]
-        files = torch.stack(predicted, 1)
-        trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
+        files, trace = torch.stack(predicted, 1), stacked(traces)
         images, masks, disagreement = self.draw(files)
         before, read_files = torch.stack(moved, 1), torch.stack(read, 1)
         present = torch.stack(presents, 1) if presents else None
         return Prediction(images, masks, files, before, read_files, disagreement, trace, present)
+
+    def advance(
+        self,
+        slots: Float[Tensor, "B M D"],
+        present: Bool[Tensor, "B M"] | None,
+        *,
+        traced: bool = False,
+    ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B M D"], Trace | None]:
+        """The slots of the next frame, before and after they interact, and what fired."""
+        with torch.autocast(slots.device.type, enabled=False):
+            moved = self._move(slots).clamp(-LIMIT, LIMIT)
+            new, trace = self._interact(moved, present, traced)
+            new = new.clamp(-LIMIT, LIMIT)
+            return moved, drift(new, slots) if self.placed else new, trace
+
+    def imagine(
+        self,
+        slots: Float[Tensor, "B M D"],
+        present: Bool[Tensor, "B M"] | None,
+        steps: int,
+        *,
+        return_trace: bool = False,
+    ) -> tuple[Float[Tensor, "B steps M 2"], Trace | None]:
+        """Where slots with a place go in the next frames without input, drawing nothing."""
+        look, places, traces = slots, [], []
+        for _ in range(steps):
+            _, slots, trace = self.advance(with_look(slots, look), present, traced=return_trace)
+            places.append(slots[..., :PLACE])
+            traces += [] if trace is None else [trace]
+        return torch.stack(places, 1), stacked(traces)
 
     def in_units(self, slots: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
         """Slots as the networks between and within them see them."""
@@ -199,6 +234,13 @@ class Scoff(nn.Module):
         return Drawing(*(torch.stack(x, 1) for x in zip(*parts, strict=True)))
 
 
+def stacked(traces: list[Trace]) -> Trace | None:
+    """The traces of frames, with time behind the batch; None if there are none."""
+    if not traces:
+        return None
+    return Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True)))
+
+
 def make_interaction(
     kind: Kind,
     slot_dim: int,
@@ -232,10 +274,11 @@ def make_interaction(
                 start_at_zero(gnn.node[-1])
             return gnn
         case "snps":
-            layer = GatedNPS if gate else SequentialNPS
-            return layer.from_config(rules, slot_dim, selection_dim=selection_dim)
+            sequential = GatedNPS if gate else SequentialNPS
+            return sequential.from_config(rules, slot_dim, selection_dim=selection_dim)
         case "pnps":
-            return ParallelNPS.from_config(rules, slot_dim, selection_dim=selection_dim)
+            parallel = GatedParallelNPS if gate else ParallelNPS
+            return parallel.from_config(rules, slot_dim, selection_dim=selection_dim)
         case "none":
             return None
 

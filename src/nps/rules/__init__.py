@@ -3,7 +3,7 @@
 from nps.rules.actions import ConvRules, MLPRules
 from nps.rules.choice import gumbel, hard_choice
 from nps.rules.config import RuleConfig
-from nps.rules.gated import GatedNPS
+from nps.rules.gated import GatedNPS, GatedParallelNPS
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
 from nps.rules.rule import Rule
@@ -15,6 +15,7 @@ from nps.rules.usage import Usage
 __all__ = [
     "ConvRules",
     "GatedNPS",
+    "GatedParallelNPS",
     "MLPRules",
     "ParallelNPS",
     "Rule",

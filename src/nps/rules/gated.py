@@ -1,4 +1,4 @@
-"""Algorithm 1 with a gate: a stage in which no rule has anything to do changes nothing."""
+"""Both algorithms with a gate: where no rule has anything to do, nothing changes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from nps.rules.allowed import Allowed
-from nps.rules.choice import hard_choice
+from nps.rules.choice import drop_scores, hard_choice
 from nps.rules.config import Query
+from nps.rules.construction import ConfiguredLayer
 from nps.rules.noise import StageNoise
+from nps.rules.parallel import ParallelNPS
 from nps.rules.projection import Factory
-from nps.rules.select import Selected
+from nps.rules.select import Selected, select_primaries, select_rules
 from nps.rules.sequential import SequentialNPS
 from nps.rules.slots import unsqueeze_right
 from nps.rules.trace import Choices
@@ -76,3 +78,53 @@ class GatedNPS(SequentialNPS):
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         pair, context = super()._choices(m)
         return [pair, (2,), context]
+
+
+class GatedParallelNPS(ParallelNPS):
+    r"""Parallel NPS in which a slot looks before it fires.
+
+    In Algorithm 2 the null rule competes for a slot by the slot's own features, before the slot has
+    looked at any other. Whether a ball is about to be hit is not in there. Here each slot first
+    picks a rule and a context; then both together have to beat the null rule, of which only a score
+    :math:`s_{null}` is learned:
+
+    .. math::
+        P = \{ p : \mathrm{score}_{p r_p} + \mathrm{score}_{p c_p} - s_{null} + \gamma > \gamma' \}
+
+    In the trace, the scores of rules are the left side of this, without noise, for each of the
+    rules: a rule fires where its score is above zero. A price on the positive ones, in the loss,
+    makes rules fire where they matter alone.
+
+    It takes the arguments of `SequentialNPS`, and its own steps (no kernels).
+
+    Shapes: slots (..., M, D) -> (..., M, D).
+    """
+
+    def _make_selection(
+        self, key_dim: int, query: Query, context_query: Query, **factory: Unpack[Factory]
+    ) -> None:
+        ConfiguredLayer._make_selection(self, key_dim, query, context_query, **factory)
+        self.null_score = nn.Parameter(torch.zeros((), **factory))
+
+    def _reset_selection(self) -> None:
+        ConfiguredLayer._reset_selection(self)
+        nn.init.zeros_(self.null_score)
+
+    def stage(
+        self, slots: Tensor, features: Tensor, allowed: Allowed, noise: StageNoise
+    ) -> tuple[Tensor, Choices]:
+        scores = self.select(features, self.rules.tensor("embedding"))
+        kept = drop_scores(scores, noise.drop, self.dropout)
+        pairs = allowed.pairs()
+        rule = select_rules(kept, pairs, noise.choices[1], self.temperature)
+        context, context_scores = self.bind_context(features, rule, allowed, noise)
+        in_context = (context.detach() * context_scores).sum(-1, keepdim=True)
+        scores = scores + in_context - self.null_score.to(scores.dtype)
+        won = (rule.detach() * scores).sum(-1)
+        primary = select_primaries(
+            torch.stack([won, torch.zeros_like(won)], -1), noise.choices[0], self.temperature
+        )
+        if pairs is not None:
+            primary = primary * rule.detach().sum(-1)
+        slots = self.apply_rule(slots, primary, rule, context)
+        return slots, Choices(primary, rule, context, scores, context_scores)

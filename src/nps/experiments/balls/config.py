@@ -99,7 +99,8 @@ class Config(RuleSettings):
     select_by: SelectBy = "slot"
     """What rules and contexts are chosen by: the whole slot, or its place and velocity alone."""
     gate: bool = False
-    """Whether a stage of sequential NPS may fire no rule."""
+    """Whether a rule that was chosen has to beat the null rule: of sequential NPS by its score, of
+    parallel NPS by that and its context's."""
     null_handicap: float = RuleConfig.null_handicap
     """Subtracted from the null rule's bids in parallel NPS."""
     settle_from: float | None = None
@@ -116,6 +117,13 @@ class Config(RuleSettings):
     """Fraction of training after which clips have all their frames."""
     blind: int = 0
     """Of all frames, the last ones that are predicted without having seen the frame before."""
+    foresight: float = 0.1
+    """Of slots with a place, weight of the distance, in radii, between where they go without input
+    and where they are then seen."""
+    ahead: int = 4
+    """Frames without input for that."""
+    firing_price: float = 0.0
+    """Of gated parallel NPS, what a firing rule costs in foresight, from 40 % of training on."""
     curtain: bool = False
     """Whether a black square hides a part of the box."""
     train_scenes: int = 20_000
@@ -130,7 +138,7 @@ class Config(RuleSettings):
     """Frames of a test scene that are seen. After each but the first, the next one is predicted."""
     rollout_frames: int = 20
     """Frames after those, predicted without input."""
-    data_seed: int = 0
+    data_seed: int = 1
     """Seed of the scenes; runs with different seeds share them."""
 
     flag_names: ClassVar[dict[str, str]] = RuleSettings.flag_names | {
@@ -157,7 +165,7 @@ class Config(RuleSettings):
         for name in (
             *("slots", "transfer_slots", "slot_dim", "hidden_dim", "first_iterations"),
             *("iterations", "schemata", "frames", "first_frames", "train_scenes"),
-            *("validation_scenes", "test_scenes"),
+            *("validation_scenes", "test_scenes", "ahead"),
         ):
             require_int(name, getattr(self, name), at_least=1)
         require_int("seen_frames", self.seen_frames, at_least=2)
@@ -173,7 +181,7 @@ class Config(RuleSettings):
         require_int("blind", self.blind, at_least=0)
         if self.blind >= self.frames:
             raise ValueError(f"blind: got {self.blind}, expected less than frames = {self.frames}")
-        for name in ("disagreement", "area"):
+        for name in ("disagreement", "area", "foresight", "firing_price"):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
         for name in ("extent", "radius"):
             require_number(name, getattr(self, name), 0.01, 2.0, open_top=False)
@@ -190,8 +198,14 @@ class Config(RuleSettings):
             raise ValueError(
                 f"interact_from: got {self.interact_from:g}, expected 0 without zero_start"
             )
-        if self.gate and self.interaction != "snps":
-            raise ValueError(f"gate: got True with {self.interaction}, expected snps")
+        if self.gate and self.interaction not in ("snps", "pnps"):
+            raise ValueError(f"gate: got True with {self.interaction}, expected snps or pnps")
+        priced = self.gate and self.interaction == "pnps" and self.placed and self.foresight
+        if self.firing_price and not priced:
+            raise ValueError(
+                f"firing_price: got {self.firing_price:g}, expected 0 without pnps, gate, places "
+                "and foresight"
+            )
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)
         for name in ("interact_from", "all_frames_from"):

@@ -28,7 +28,6 @@ PRESETS = {
             context_gradient="update",
             null_handicap=MAX_HANDICAP,
             settle_from=0.5,
-            blind=2,
         ),
     ),
     "balls-as-published": Preset(
@@ -55,7 +54,6 @@ SMALL: dict[str, Any] = {
     "feature_stride": 2,
     "width": 32,
     "frames": 4,
-    "blind": 0,
     "scene_frames": 10,
     "batch_size": 16,
     "warmup_steps": 100,

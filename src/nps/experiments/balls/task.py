@@ -22,6 +22,7 @@ from nps.experiments.balls.evaluation import (
     squared_error,
     summary,
 )
+from nps.experiments.balls.foresight import foresight
 from nps.experiments.balls.measures import Measured
 from nps.experiments.balls.pictures import prediction_picture
 from nps.experiments.balls.tracing import (
@@ -53,6 +54,9 @@ CHANNELS = 3
 """Of an image."""
 AREA_FROM, AREA_TO = 0.2, 0.45
 """Parts of training over which the penalty on the slots' area grows to its weight."""
+PRICE_FROM, PRICE_TO = 0.4, 0.6
+"""Parts of training over which the price of firing grows to its value: rules that cost something
+before they are of use never fire."""
 AREA_OF_NONE = 1e-3
 """Added to a slot's share of the pixels, so that its square root has a slope at zero."""
 SCENES_AT_ONCE = 50
@@ -120,10 +124,17 @@ class BallsTask(Task):
             parts["disagreement"] = predicted.disagreement.mean()
             loss = loss + config.disagreement * parts["disagreement"]
         if config.background and config.area:
-            weight = ((batch.progress - AREA_FROM) / (AREA_TO - AREA_FROM)).clamp(0.0, 1.0)
+            weight = ramp(batch.progress, AREA_FROM, AREA_TO)
             share = predicted.masks[:, :, :-1].mean((-1, -2))
             parts["area"] = (share + AREA_OF_NONE).sqrt().sum(-1).mean()
             loss = loss + config.area * weight * parts["area"]
+        if config.foresight and config.placed and interacts != ALONE:
+            parts["foresight"], fires = foresight(model, predicted, config.ahead, config.radius)
+            loss = loss + config.foresight * parts["foresight"]
+            if config.firing_price:
+                weight = ramp(batch.progress, PRICE_FROM, PRICE_TO)
+                loss = loss + config.foresight * config.firing_price * weight * fires
+                parts["fires"] = fires
         return loss, parts
 
     def training_clips(self, batch: Batch, length: int) -> UInt8[Tensor, "B T H W 3"]:
@@ -223,6 +234,11 @@ class BallsTask(Task):
         images, _ = self.draw_frames(part.scenes)
         predicted = predict(self.config, model, part, images)
         return {"prediction": prediction_picture(images[:, 1:], predicted)}
+
+
+def ramp(progress: Tensor, start: float, end: float) -> Tensor:
+    """0 up to one part of training, 1 from another on, and a line in between."""
+    return ((progress - start) / (end - start)).clamp(0.0, 1.0)
 
 
 def make_model(config: Config) -> Scoff:
