@@ -18,7 +18,6 @@ from nps.experiments.balls import (
 )
 from nps.experiments.balls.evaluation import floors as floors_of
 from nps.experiments.balls.evaluation import predict, state, still
-from nps.experiments.balls.foresight import foresight
 from nps.experiments.balls.task import ALONE, EXPLORE, SETTLE
 from nps.interactions import Attention
 from nps.models.scoff import Prediction
@@ -86,19 +85,17 @@ class Watcher(torch.nn.Module):
 
     interaction = None
 
-    def forward(self, frames, *, steps=None, **_):
+    def forward(self, frames, **_):
         self.seen = frames
-        b, _, h, w, _ = frames.shape
-        return Prediction(torch.full((b, steps, 3, h, w), 0.5), *[None] * 6)
+        b, t, h, w, _ = frames.shape
+        return Prediction(torch.full((b, t, 3, h, w), 0.5), *[None] * 6)
 
 
 @pytest.mark.parametrize("curtain", [False, True])
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_step_draws_its_clips_from_the_states(curtain, count):
     """Clip by clip, against the renderer; the colours are those of the noise."""
-    task = task_of(
-        curtain=curtain, blind=1, first_frames=2, background=False, disagreement=0.0, foresight=0.0
-    )
+    task = task_of(curtain=curtain, first_frames=2, background=False, disagreement=0.0)
     batch, model = batch_of(task, frames=count), Watcher()
     loss, _ = task.loss(model, batch)
     scenes, errors = task.scenes("train"), []
@@ -113,14 +110,14 @@ def test_a_step_draws_its_clips_from_the_states(curtain, count):
             size=16,
             curtain=scenes.curtain[scene : scene + 1] if curtain else None,
         )
-        assert torch.equal(model.seen[i], images[0, :2])  # of 3, the last is predicted blind
+        assert torch.equal(model.seen[i], images[0, :count])
         errors.append((images[0, 1:] / 255 - 0.5).square().mean())
         assert labels.max() <= 4
     assert loss.item() == pytest.approx(3 * torch.stack(errors).mean().item(), rel=1e-5)
 
 
 def test_slots_pay_for_their_area_and_for_disagreement():
-    task = task_of(area=0.1, disagreement=0.7, foresight=0.0)
+    task = task_of(area=0.1, disagreement=0.7)
     model = task.make_model(0)
     for progress, weight in ((0.0, 0.0), (0.2, 0.0), (0.325, 0.5), (0.8, 1.0)):
         torch.manual_seed(0)
@@ -132,52 +129,17 @@ def test_slots_pay_for_their_area_and_for_disagreement():
         assert parts["area"].item() == pytest.approx(sum(roots) / 12, rel=1e-4)
         expected = 3 * parts["mse"] + 0.1 * weight * parts["area"] + 0.7 * parts["disagreement"]
         assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
-    task = task_of(background=False, disagreement=0.0, foresight=0.0)
+    task = task_of(background=False, disagreement=0.0)
     assert set(task.loss(task.make_model(0), batch_of(task))[1]) == {"mse"}
 
 
-@pytest.mark.parametrize("presence", [True, False])
-def test_foresight_is_what_a_loop_says(presence):
-    """Slots that were read go on one frame after another; the frames they should meet are those
-    that the model has seen."""
-    task = task_of(frames=6, scene_frames=7, presence=presence, interaction="none")
-    model = task.make_model(0)
-    torch.nn.init.normal_(model.move[-1].weight, std=0.3)
-    predicted = model(task.training_clips(batch_of(task), 7)[:, :6])
-    there = torch.rand(4, 6, 5, generator=torch.Generator().manual_seed(0)) < 0.8
-    predicted = predicted._replace(present=there if presence else None)
-    errors = []
-    for b in range(4):
-        for start in range(1, 6 - 3):
-            slots = predicted.read[b, start][None]
-            look, track = slots[..., 4:], []
-            for _ in range(3):
-                slots = model.advance(torch.cat([slots[..., :4], look], -1), None)[1]
-                track.append(slots[0, :, :2])
-            for m in range(5):
-                if presence and not all(there[b, start + i, m] for i in range(4)):
-                    continue
-                for i in range(3):
-                    away = track[i][m] - predicted.read[b, start + 1 + i, m, :2]
-                    squared = away.square().sum().item() / 0.2**2
-                    errors.append(2 * (math.sqrt(1 + squared) - 1))
-    error, fires = foresight(model, predicted, 3, 0.2)
-    assert error.item() == pytest.approx(sum(errors) / len(errors), rel=1e-4)
-    assert fires.item() == 0
-    error.backward()
-    learning = {name for name, p in model.named_parameters() if p.grad is not None}
-    assert learning == {name for name, _ in model.named_parameters() if name.startswith("move")}
-    short = model(task.training_clips(batch_of(task), 3)[:, :2])
-    assert foresight(model, short, 3, 0.2)[0].item() == 0
-
-
 def test_firing_costs_more_as_training_goes_on():
-    flags = {"interaction": "pnps", "gate": True, "firing_price": 0.5, "foresight": 2.0}
+    flags = {"interaction": "pnps", "gate": True, "firing_price": 0.5}
     task = task_of(area=0.0, disagreement=0.0, presence=False, frames=4, scene_frames=5, **flags)
     model = task.make_model(0)
     for progress, weight in ((0.2, 0.0), (0.5, 0.5), (0.9, 1.0)):
         loss, parts = task.loss(model, batch_of(task, frames=4, progress=progress))
-        expected = 3 * parts["mse"] + 2 * (parts["foresight"] + 0.5 * weight * parts["fires"])
+        expected = 3 * parts["mse"] + 0.5 * weight * parts["fires"]
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
         assert 0 < parts["fires"] < 1
     loss.backward()
@@ -590,7 +552,7 @@ def test_the_order_of_clips_covers_all_scenes():
         *([f"--interaction={kind}"] for kind in ("attention", "snps", "pnps", "gnn", "none")),
         ["--model=scoff", "--interaction=attention"],
         ["--gate", "--context-gradient=update", "--no-self-context"],
-        ["--no-background", "--feature-stride=2", "--curtain", "--blind=1"],
+        ["--no-background", "--feature-stride=2", "--curtain"],
         ["--no-places", "--no-zero-start"],
         ["--select-by=motion", "--stages=2"],
         ["--interaction=pnps", "--gate", "--firing-price=0.1"],
@@ -628,7 +590,6 @@ def test_inspect_shows_tables_and_pictures(tmp_path, kind):
     ("field", "value"),
     [
         ("size", 48),
-        ("blind", 3),
         ("frames", 0),
         ("scene_frames", 3),
         ("interaction", "gru"),
@@ -645,8 +606,6 @@ def test_inspect_shows_tables_and_pictures(tmp_path, kind):
         ("interact_from", 1.0),
         ("curtain", 1),
         ("gate", 1),
-        ("foresight", -1.0),
-        ("ahead", 0),
         ("firing_price", 0.1),
         ("rules", 0),
     ],

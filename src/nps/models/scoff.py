@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nps.interactions import GNN, Attention
 from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.places import PLACE, PlacedReader, drift, in_radii, motion, push, with_look
+from nps.perception.places import PLACE, PlacedReader, drift, in_radii, motion, push
 from nps.rules import (
     GatedNPS,
     GatedParallelNPS,
@@ -58,8 +58,8 @@ class Prediction(NamedTuple):
     """After the interaction: what is drawn."""
     before: Float[Tensor, "B T M D"]
     """Before the interaction."""
-    read: Float[Tensor, "B S M D"]
-    """After reading each of the frames that were seen: what stands for that frame itself."""
+    read: Float[Tensor, "B T M D"]
+    """After reading the frame before, seen or predicted: what stands for that frame itself."""
     disagreement: Float[Tensor, "B T H W"]
     """Of the components of a pixel about its colour (`Drawing`)."""
     trace: Trace | None
@@ -128,8 +128,8 @@ class Scoff(nn.Module):
         """
         Args:
             frames: what the model sees.
-            steps: T, how many frames to predict; from frame S + 1 on without having seen the frame
-                before. Default: S.
+            steps: T, how many frames to predict. After the S-th, the model sees the frames that it
+                has predicted itself. Default: S.
             slots: M, how many slots; by default as many as in training.
             noise: normal numbers from which slots without a place start; drawn if not given.
             return_trace: also record what fired.
@@ -141,52 +141,35 @@ class Scoff(nn.Module):
         files = self.reader.begin(inputs[0], slots or self.reader.slots, noise)
         read, moved, predicted, traces, presents = [], [], [], [], []
         for t in range(steps or seen):
-            if t < seen:
-                files, present = self.reader.read(inputs[t], files, first=t == 0)
-                present = present if self.presence else None
-                read.append(files)
-            elif self.placed:
-                files = with_look(files, read[-1])
+            shown = inputs[t] if t < seen else self._own_view(files)
+            files, present = self.reader.read(shown, files, first=t == 0)
+            present = present if self.presence else None
             presents += [] if present is None else [present]
-            before, files, trace = self.advance(files, present, traced=return_trace)
-            moved.append(before)
+            read.append(files)
+            with torch.autocast(files.device.type, enabled=False):
+                start, files = files, self._move(files).clamp(-LIMIT, LIMIT)
+                moved.append(files)
+                files, trace = self._interact(files, present, return_trace)
+                files = files.clamp(-LIMIT, LIMIT)
+                files = drift(files, start) if self.placed else files
             predicted.append(files)
             traces += [] if trace is None else [trace]
-        files, trace = torch.stack(predicted, 1), stacked(traces)
+        files = torch.stack(predicted, 1)
+        trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
         images, masks, disagreement = self.draw(files)
         before, read_files = torch.stack(moved, 1), torch.stack(read, 1)
         present = torch.stack(presents, 1) if presents else None
         return Prediction(images, masks, files, before, read_files, disagreement, trace, present)
 
-    def advance(
-        self,
-        slots: Float[Tensor, "B M D"],
-        present: Bool[Tensor, "B M"] | None,
-        *,
-        traced: bool = False,
-    ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B M D"], Trace | None]:
-        """The slots of the next frame, before and after they interact, and what fired."""
-        with torch.autocast(slots.device.type, enabled=False):
-            moved = self._move(slots).clamp(-LIMIT, LIMIT)
-            new, trace = self._interact(moved, present, traced)
-            new = new.clamp(-LIMIT, LIMIT)
-            return moved, drift(new, slots) if self.placed else new, trace
+    def _own_view(self, slots: Float[Tensor, "B M D"]) -> Any:
+        """What slots can see of the frame that they predict: a roll-out reads its own frames.
 
-    def imagine(
-        self,
-        slots: Float[Tensor, "B M D"],
-        present: Bool[Tensor, "B M"] | None,
-        steps: int,
-        *,
-        return_trace: bool = False,
-    ) -> tuple[Float[Tensor, "B steps M 2"], Trace | None]:
-        """Where slots with a place go in the next frames without input, drawing nothing."""
-        look, places, traces = slots, [], []
-        for _ in range(steps):
-            _, slots, trace = self.advance(with_look(slots, look), present, traced=return_trace)
-            places.append(slots[..., :PLACE])
-            traces += [] if trace is None else [trace]
-        return torch.stack(places, 1), stacked(traces)
+        Slots that only moved and interacted from frame to frame were lost within four of them.
+        Reading is part of what holds a slot to its object, and of what it knows of walls.
+        """
+        images = self.draw(slots.detach().unsqueeze(1)).images.squeeze(1)
+        frame = (255.0 * images.clamp(0.0, 1.0)).round().to(torch.uint8).permute(0, 2, 3, 1)
+        return self.reader.look_at(self.encoder(frame).unsqueeze(0))[0]
 
     def in_units(self, slots: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
         """Slots as the networks between and within them see them."""
@@ -232,13 +215,6 @@ class Scoff(nn.Module):
         # Without a gradient videos may be long: one frame at a time needs little memory.
         parts = [self.decoder(part) for part in slots.unbind(1)]
         return Drawing(*(torch.stack(x, 1) for x in zip(*parts, strict=True)))
-
-
-def stacked(traces: list[Trace]) -> Trace | None:
-    """The traces of frames, with time behind the batch; None if there are none."""
-    if not traces:
-        return None
-    return Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True)))
 
 
 def make_interaction(

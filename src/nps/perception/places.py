@@ -66,18 +66,6 @@ def push(
     return torch.cat([place, velocity + change, state], -1)
 
 
-def with_look(
-    slots: Float[Tensor, "*batch D"], other: Float[Tensor, "*batch D"]
-) -> Float[Tensor, "*batch D"]:
-    """Place and velocity of these slots, all the rest of the others.
-
-    Without input only place and velocity go on from frame to frame; what an object looks like stays
-    as it was last seen. Rules and attention that change it in each frame, with no frame to correct
-    them, add up: the picture dissolved after four frames (docs/notes/balls.md).
-    """
-    return torch.cat([motion(slots), other[..., 2 * PLACE :]], -1)
-
-
 def drift(
     slots: Float[Tensor, "*batch D"], start: Float[Tensor, "*batch D"]
 ) -> Float[Tensor, "*batch D"]:

@@ -115,15 +115,8 @@ class Config(RuleSettings):
     """Frames that a clip predicts in the first part of training, if that is less."""
     all_frames_from: float = 0.6
     """Fraction of training after which clips have all their frames."""
-    blind: int = 0
-    """Of all frames, the last ones that are predicted without having seen the frame before."""
-    foresight: float = 0.1
-    """Of slots with a place, weight of the distance, in radii, between where they go without input
-    and where they are then seen."""
-    ahead: int = 4
-    """Frames without input for that."""
     firing_price: float = 0.0
-    """Of gated parallel NPS, what a firing rule costs in foresight, from 40 % of training on."""
+    """Of gated parallel NPS, the price of a rule that fires, from 40 % of training on."""
     curtain: bool = False
     """Whether a black square hides a part of the box."""
     train_scenes: int = 20_000
@@ -165,7 +158,7 @@ class Config(RuleSettings):
         for name in (
             *("slots", "transfer_slots", "slot_dim", "hidden_dim", "first_iterations"),
             *("iterations", "schemata", "frames", "first_frames", "train_scenes"),
-            *("validation_scenes", "test_scenes", "ahead"),
+            *("validation_scenes", "test_scenes"),
         ):
             require_int(name, getattr(self, name), at_least=1)
         require_int("seen_frames", self.seen_frames, at_least=2)
@@ -178,10 +171,7 @@ class Config(RuleSettings):
             raise ValueError(f"feature_stride: got {self.feature_stride}, expected 2 or 4")
         if self.interaction == "attention" and self.slot_dim % 4:
             raise ValueError(f"slot_dim: got {self.slot_dim}, expected a multiple of 4 heads")
-        require_int("blind", self.blind, at_least=0)
-        if self.blind >= self.frames:
-            raise ValueError(f"blind: got {self.blind}, expected less than frames = {self.frames}")
-        for name in ("disagreement", "area", "foresight", "firing_price"):
+        for name in ("disagreement", "area", "firing_price"):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
         for name in ("extent", "radius"):
             require_number(name, getattr(self, name), 0.01, 2.0, open_top=False)
@@ -200,11 +190,9 @@ class Config(RuleSettings):
             )
         if self.gate and self.interaction not in ("snps", "pnps"):
             raise ValueError(f"gate: got True with {self.interaction}, expected snps or pnps")
-        priced = self.gate and self.interaction == "pnps" and self.placed and self.foresight
-        if self.firing_price and not priced:
+        if self.firing_price and not (self.gate and self.interaction == "pnps"):
             raise ValueError(
-                f"firing_price: got {self.firing_price:g}, expected 0 without pnps, gate, places "
-                "and foresight"
+                f"firing_price: got {self.firing_price:g}, expected 0 without pnps and gate"
             )
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)

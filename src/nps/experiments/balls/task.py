@@ -22,7 +22,6 @@ from nps.experiments.balls.evaluation import (
     squared_error,
     summary,
 )
-from nps.experiments.balls.foresight import foresight
 from nps.experiments.balls.measures import Measured
 from nps.experiments.balls.pictures import prediction_picture
 from nps.experiments.balls.tracing import (
@@ -32,7 +31,7 @@ from nps.experiments.balls.tracing import (
     rolled_out,
     traced,
 )
-from nps.models.scoff import Scoff, make_interaction
+from nps.models.scoff import Prediction, Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
 from nps.perception.places import PlacedReader
@@ -112,11 +111,12 @@ class BallsTask(Task):
     def loss(self, model: Scoff, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         config = self.config
         interacts, count = batch.phase.split()
-        frames, blind = int(count), config.blind if int(count) == config.frames else 0
+        frames = int(count)
         model.train(interacts != SETTLE)  # evaluation mode: the argmax
         model.alone = interacts == ALONE
         images = self.training_clips(batch, frames + 1)
-        predicted = model(images[:, : frames - blind], steps=frames)
+        priced = config.firing_price > 0
+        predicted = model(images[:, :frames], return_trace=priced)
         error = squared_error(predicted.images, images[:, 1:]).mean()
         # Summed over the colours: beside gradients of the mean, Adam's epsilon is not small.
         loss, parts = CHANNELS * error, {"mse": error}
@@ -128,13 +128,10 @@ class BallsTask(Task):
             share = predicted.masks[:, :, :-1].mean((-1, -2))
             parts["area"] = (share + AREA_OF_NONE).sqrt().sum(-1).mean()
             loss = loss + config.area * weight * parts["area"]
-        if config.foresight and config.placed and interacts != ALONE:
-            parts["foresight"], fires = foresight(model, predicted, config.ahead, config.radius)
-            loss = loss + config.foresight * parts["foresight"]
-            if config.firing_price:
-                weight = ramp(batch.progress, PRICE_FROM, PRICE_TO)
-                loss = loss + config.foresight * config.firing_price * weight * fires
-                parts["fires"] = fires
+        if predicted.trace is not None:
+            weight = config.firing_price * ramp(batch.progress, PRICE_FROM, PRICE_TO)
+            parts["fires"] = fires(predicted)
+            loss = loss + weight * parts["fires"]
         return loss, parts
 
     def training_clips(self, batch: Batch, length: int) -> UInt8[Tensor, "B T H W 3"]:
@@ -234,6 +231,16 @@ class BallsTask(Task):
         images, _ = self.draw_frames(part.scenes)
         predicted = predict(self.config, model, part, images)
         return {"prediction": prediction_picture(images[:, 1:], predicted)}
+
+
+def fires(predicted: Prediction) -> Tensor:
+    """Mean probability that a rule of gated parallel NPS fires, over slots that are present."""
+    if predicted.trace is None:
+        raise ValueError("trace: got None, expected that of gated parallel NPS")
+    chance = predicted.trace.rule_scores.amax(-1).sigmoid().mean(2)  # (B, T, K, M, N) -> (B, T, M)
+    if predicted.present is None:
+        return chance.mean()
+    return (chance * predicted.present).sum() / predicted.present.sum().clamp(min=1)
 
 
 def ramp(progress: Tensor, start: float, end: float) -> Tensor:
