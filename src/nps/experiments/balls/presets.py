@@ -43,7 +43,8 @@ PRESETS = {
     ),
     "balls-scoff": Preset(
         "SCOFF, with attention between object files and 4 schemata.",
-        Config(model="scoff", interaction="attention"),
+        # With a price on area, one slot drew all balls before the slots had come apart.
+        Config(model="scoff", interaction="attention", area=0.0),
     ),
     "balls-gnn": Preset("SCOFF++ with a GNN between slots.", Config(interaction="gnn")),
     "balls-none": Preset("SCOFF++ with nothing between slots.", Config(interaction="none")),
