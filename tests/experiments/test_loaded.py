@@ -308,7 +308,7 @@ def test_trace_and_rollout_of_digits(tmp_path):
 
 
 def test_trace_and_rollout_of_video(tmp_path):
-    """Frame by frame: read if it is seen, move, let the rules change the slots."""
+    """Frame by frame: read what is seen, or else predicted; move, let the rules change the slots."""
     from tests.experiments.test_balls import TINY
 
     run = nps.train("balls", out=tmp_path / "nps", progress=False, **TINY)
@@ -338,9 +338,12 @@ def test_trace_and_rollout_of_video(tmp_path):
         start = model.reader.begin(seen[0], 5)
         files = truly = start
         for t in range(6):
-            if t < 4:
-                files, present = model.reader.read(seen[t], files, first=t == 0)
-            files, trace = advance(files, present)
+            shown = seen[t]
+            if t >= 4:
+                drawn = (255 * model.decoder(files).images.clamp(0, 1)).round().to(torch.uint8)
+                features = model.encoder(drawn.permute(0, 2, 3, 1))
+                shown = model.reader.look_at(features.unsqueeze(0))[0]
+            files, trace = advance(*model.reader.read(shown, files, first=t == 0))
             truly, _ = advance(*model.reader.read(seen[t], truly, first=t == 0))
             if t < 4:
                 assert torch.equal(fired.rule[:, t], trace.rule)

@@ -20,6 +20,8 @@ SCHEMA = 1
 """Version of the run folder's layout. Readers refuse newer ones."""
 RENAMED = {"alone_until": "context_from", "image_asks": "image_selects"}
 """Fields of experiments' configs: old name -> new name. Saved runs and tables have the old ones."""
+REMOVED = frozenset({"blind"})
+"""Fields that are gone. They had to do with training alone: a saved model is what it was."""
 ADDED = {"frames": 1}
 """Fields of experiments' configs that came later: name -> the value that earlier runs had."""
 
@@ -157,8 +159,9 @@ def _word(text: str) -> bool | None:
 
 
 def with_new_names(config: dict[str, Any]) -> dict[str, Any]:
-    """A saved config, with the fields that were renamed after it was saved."""
-    return {RENAMED.get(name, name): value for name, value in config.items()}
+    """A saved config, with the fields that were renamed or removed after it was saved."""
+    kept = {name: value for name, value in config.items() if name not in REMOVED}
+    return {RENAMED.get(name, name): value for name, value in kept.items()}
 
 
 def with_defaults(config: dict[str, Any]) -> dict[str, Any]:

@@ -28,10 +28,7 @@ from nps.experiments.summaries import median, values
 from nps.inspect import figures
 from nps.inspect.report import Figure, Part, Report, Table
 
-SHORT = (
-    *("balls-scoff", "balls-attention", "balls-pnps", "balls", "balls-best", "balls-gnn"),
-    "balls-none",
-)
+SHORT = ("balls-scoff", "balls-attention", "balls-pnps", "balls", "balls-best", "balls-none")
 """The rows of the short table, above two floors."""
 
 CURVES = {"foreground ARI": "fg_ari", "ARI": "ari", "partner told": "partner"}
