@@ -308,7 +308,7 @@ def test_trace_and_rollout_of_digits(tmp_path):
 
 
 def test_trace_and_rollout_of_video(tmp_path):
-    """Frame by frame: read what is seen, or else predicted; move, let the rules change the slots."""
+    """Frame by frame: read what is seen or predicted, move, let the rules change the slots."""
     from tests.experiments.test_balls import TINY
 
     run = nps.train("balls", out=tmp_path / "nps", progress=False, **TINY)

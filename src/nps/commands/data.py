@@ -1,4 +1,4 @@
-"""`nps data mnist | atari | record`: find, download or make the files that an experiment needs."""
+"""`nps data mnist | atari | stacks | record`: find, download or make the files of an experiment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nps.commands.data_atari import atari
 from nps.commands.data_record import record
+from nps.commands.data_stacks import stacks
 from nps.commands.shared import DataFolder, about, positional, use_data
 from nps.errors import UserError, nearest
 from nps.flags import parse
@@ -16,14 +17,15 @@ from nps.flags import parse
 def data(args: Sequence[str]) -> None:
     """Find or make the files of a world, check them, and print where they are.
 
-    mnist and atari are searched first in the folder --data or NPS_DATA, then in the cache
-    (NPS_CACHE, else nps/ in XDG_CACHE_HOME or ~/.cache). Otherwise MNIST is downloaded and Atari
-    games are played. record makes a file of your own from a Gymnasium environment.
+    mnist, atari and stacks are searched first in the folder --data or NPS_DATA, then in the cache
+    (NPS_CACHE, else nps/ in XDG_CACHE_HOME or ~/.cache). Otherwise MNIST is downloaded, Atari games
+    are played and towers fall. record makes a file of your own from a Gymnasium environment.
 
     Examples:
       nps data mnist
       nps data mnist --to /media/stick/mnist
       nps data atari --game pong
+      nps data stacks
       nps data record CartPole-v1 --size 50 --out pole.npz
     """
     name, rest = positional(data, "WORLD", args, list, "`nps data WORLD --help` shows the flags.")
@@ -68,5 +70,6 @@ def mnist(args: Sequence[str]) -> None:
 WORLDS: dict[str, Callable[[Sequence[str]], None]] = {
     "mnist": mnist,
     "atari": atari,
+    "stacks": stacks,
     "record": record,
 }

@@ -7,17 +7,17 @@ stored once; an observation, two frames, is assembled when it is needed.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from nps.errors import UserError
-from nps.worlds import atari_file, fetch
+from nps.worlds import atari_file
 from nps.worlds.atari_games import Name, Settings
 from nps.worlds.atari_play import Played
-from nps.worlds.collection import cache_folder, given_folder
 from nps.worlds.fetch import File
+from nps.worlds.made_file import MadeFile
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, UInt8
@@ -39,10 +39,6 @@ class AtariEpisodes(NamedTuple):
 class Sets(NamedTuple):
     train: AtariEpisodes
     test: AtariEpisodes
-
-
-class NotFound(UserError):
-    """There is no file of the game with these settings."""
 
 
 def observe(
@@ -76,24 +72,15 @@ def load(game: Name, settings: Settings | None = None) -> Sets:
 
 def find(game: Name, settings: Settings) -> tuple[File, dict[str, Played]]:
     """The file of a game and its content, or an error that says how to make it."""
+    return made_file(game, settings).find()
+
+
+def made_file(game: Name, settings: Settings) -> MadeFile[dict[str, Played]]:
+    """Where the file of a game is looked for."""
     if game not in get_args(Name):
         raise ValueError(f"game: got {game!r}, expected one of {', '.join(get_args(Name))}")
-    given, cache = given_folder(), cache_folder() / FOLDER
-    folders = [cache] if given is None else [given, given / FOLDER, cache]
-    tried = []
-    for folder in folders:
-        try:
-            for file in fetch.from_folder(folder, (), [file_name(game)]):
-                return file, atari_file.unpack(file.data, game, settings)
-            tried.append(f"not in {folder}")
-        except fetch.Unreachable as error:
-            tried.append(str(error))
-        except ValueError as error:
-            tried.append(f"{file.where}: {error}")
-    raise NotFound(
-        f"Atari: no {file_name(game)} with these settings ({'; '.join(tried)}); make it with "
-        f"`{_command(game, settings)}`, or copy it from a machine that can run this"
-    )
+    unpack = partial(atari_file.unpack, game=game, settings=settings)
+    return MadeFile("Atari", FOLDER, file_name(game), _command(game, settings), unpack)
 
 
 def file_name(game: Name) -> str:

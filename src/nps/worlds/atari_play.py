@@ -9,13 +9,8 @@ quickly.
 from __future__ import annotations
 
 import os
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
-from multiprocessing import get_context, parent_process
+from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,6 +18,7 @@ import numpy as np
 from nps.errors import RunFailed, UserError, extra
 from nps.worlds.atari_games import FRAMES, FRAMESKIP, GAMES, SIDE, STEPS, Name, Settings
 from nps.worlds.lanczos import shrink
+from nps.worlds.processes import in_processes
 
 if TYPE_CHECKING:
     from jaxtyping import UInt8
@@ -77,7 +73,7 @@ def play_all(
         for first in range(0, counts[name], TOGETHER)
     ]
     done = 0
-    with closing(_played(parts, workers)) as results:
+    with closing(in_processes(play_part, parts, workers, "played Atari")) as results:
         for part, result in zip(parts, results, strict=True):
             rows = slice(part.first, part.first + part.length)
             for target, source in zip(played[SETS[part.which]], result, strict=True):
@@ -85,21 +81,6 @@ def play_all(
             done += part.length
             advance(done)
     return played
-
-
-def _played(parts: list[Part], workers: int) -> Generator[Played]:
-    if workers == 0:
-        yield from map(play_part, parts)
-        return
-    pool = ProcessPoolExecutor(min(workers, len(parts)), get_context("spawn"), _exit_with_parent)
-    try:
-        with _inherited_by_workers():
-            results = pool.map(play_part, parts)
-        yield from results
-    except BrokenProcessPool:
-        raise RunFailed("a process that played Atari died, perhaps out of memory") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def play_part(part: Part) -> Played:
@@ -159,31 +140,3 @@ def version() -> str:
     from importlib.metadata import version
 
     return version("ale-py")
-
-
-@contextmanager
-def _inherited_by_workers() -> Iterator[None]:
-    """Workers use one thread, which numpy reads on import, and ignore the terminal's Ctrl-C."""
-    threads = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if threads is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = threads
-
-
-def _exit_with_parent() -> None:
-    """Exit when the parent is killed; the worker would wait for work forever."""
-    parent = parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
