@@ -1,0 +1,139 @@
+"""The backbone of RPIN: a stacked hourglass network (Newell et al. 2016) with one stack of depth 3.
+
+It looks at a picture at four resolutions, from 1/4 to 1/32, and adds up what it finds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nps.rules.check import require_int
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
+
+STRIDE = 4
+"""Pixels from one feature to the next."""
+DEPTH = 3
+
+
+class Bottleneck(nn.Module):
+    """Batch norm and ReLU before each of three convolutions, around which the input is added.
+
+    Shapes: (B, size_in, H, W) -> (B, size_out, H, W).
+    """
+
+    def __init__(self, size_in: int, size_out: int) -> None:
+        super().__init__()
+        middle = size_out // 2
+        self.norms = nn.ModuleList(nn.BatchNorm2d(size) for size in (size_in, middle, middle))
+        self.convolutions = nn.ModuleList(
+            [
+                nn.Conv2d(size_in, middle, 1),
+                nn.Conv2d(middle, middle, 3, padding=1),
+                nn.Conv2d(middle, size_out, 1),
+            ]
+        )
+        self.skip = nn.Identity() if size_in == size_out else nn.Conv2d(size_in, size_out, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        new = x
+        for norm, convolution in zip(self.norms, self.convolutions, strict=True):
+            new = convolution(norm(new).relu())
+        added: Tensor = self.skip(x) + new
+        return added
+
+
+class Level(nn.Module):
+    """One resolution of the hourglass, with all below it.
+
+    Shapes: (B, width, H, W) -> (B, width, H, W).
+    """
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.here, self.down, self.up = (Bottleneck(width, width) for _ in range(3))
+        self.below = Level(width, depth - 1) if depth > 1 else Bottleneck(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        below = self.up(self.below(self.down(F.max_pool2d(x, 2))))
+        new: Tensor = self.here(x) + F.interpolate(below, size=x.shape[-2:], mode="nearest")
+        return new
+
+
+class Hourglass(nn.Module):
+    """Features of pictures, one for each 4 × 4 pixels.
+
+    Args:
+        width: channels of the features (RPIN: 256).
+
+    Shapes: bytes (B, H, W, 3) -> (B, width, H / 4, W / 4).
+    """
+
+    def __init__(self, width: int = 256) -> None:
+        super().__init__()
+        require_int("width", width, at_least=8)
+        quarter, half = width // 4, width // 2
+        self.width = width
+        self.first = nn.Conv2d(3, quarter, 7, stride=2, padding=3)
+        self.norm = nn.BatchNorm2d(quarter)
+        self.fine = Bottleneck(quarter, half)
+        self.coarse = nn.Sequential(Bottleneck(half, width), Bottleneck(width, width))
+        self.hourglass = Level(width, DEPTH)
+        self.last = nn.Sequential(
+            Bottleneck(width, width),
+            nn.Conv2d(width, width, 1),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 1),
+        )
+
+    def forward(self, images: UInt8[Tensor, "B H W 3"]) -> Float[Tensor, "B width H/4 W/4"]:
+        x = (images.to(self.first.weight.dtype) / 127.5 - 1.0).permute(0, 3, 1, 2)  # channels_last
+        x = self.fine(self.norm(self.first(x)).relu())
+        x = self.coarse(F.max_pool2d(x, 2))
+        features: Tensor = self.last(self.hourglass(x))
+        return features
+
+
+def crop(
+    features: Float[Tensor, "B C H W"],
+    boxes: Float[Tensor, "B M 4"],
+    size: int = 7,
+    samples: int = 2,
+) -> Float[Tensor, "B M C size size"]:
+    """RoIAlign: features inside of boxes, on a grid of `size` × `size` (He et al. 2017).
+
+    Each cell of the grid is the mean of `samples` × `samples` points, between which features are
+    interpolated. Equal to torchvision's `roi_align(..., aligned=False)`, as RPIN uses it: feature i
+    lies at i, not at i + 1/2. Points outside of the features are zero.
+
+    Args:
+        features: of B pictures.
+        boxes: left, upper, right and lower edges, in sides of the picture.
+        size: cells along each side.
+        samples: points along each side of a cell.
+    """
+    b, m = boxes.shape[:2]
+    sides = torch.tensor([features.shape[-1], features.shape[-2]], device=boxes.device)
+    start, end = (boxes[..., i : i + 2] * sides for i in (0, 2))
+    extent = (end - start).clamp(min=1.0)
+    along = (torch.arange(size * samples, device=boxes.device) + 0.5) / (size * samples)
+    points = start.unsqueeze(-2) + extent.unsqueeze(-2) * along.unsqueeze(-1)  # (B, M, points, 2)
+    columns, rows = points.unbind(-1)
+    at = torch.stack(
+        torch.broadcast_tensors(columns.unsqueeze(-2), rows.unsqueeze(-1)), -1
+    )  # (B, M, rows, columns, 2)
+    outside = ((at < -1.0) | (at > sides)).any(-1)
+    place = 2.0 * at / (sides - 1) - 1.0
+    found = F.grid_sample(
+        features.float(), place.flatten(1, 2), align_corners=True, padding_mode="border"
+    )
+    found = found.unflatten(2, (m, -1)).transpose(1, 2)  # (B, M, C, points, points)
+    found = found.masked_fill(outside.unsqueeze(2), 0.0)
+    cells: Tensor = F.avg_pool2d(found.flatten(0, 1), samples).unflatten(0, (b, m))
+    return cells
