@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from nps.commands.shared import DataFolder, about, require, use_data
@@ -44,11 +43,8 @@ def stacks(args: Sequence[str]) -> None:
       nps data stacks --to /media/stick/stacks
       nps data stacks --train 100 --validation 20 --test 20 --four 20 --to /tmp/small
     """
-    from nps.training.progress import ProgressLine
-    from nps.worlds.stacks import file
+    from nps.experiments.stacks.data import provide
     from nps.worlds.stacks.episodes import made_file
-    from nps.worlds.stacks.making import make_all
-    from nps.worlds.stacks.physics import require_mujoco
 
     options = parse(StacksArgs, args, prog="nps data stacks", about=about(stacks))
     require(options.workers >= 0, f"--workers: got {options.workers}, expected at least 0")
@@ -60,13 +56,7 @@ def stacks(args: Sequence[str]) -> None:
         raise UserError(f"nps data stacks: {error}") from None
     use_data(options.data)
 
-    def make() -> bytes:
-        with ProgressLine("towers", settings.episodes, 0, "episodes") as line:
-            made = make_all(settings, options.workers or os.cpu_count() or 1, line.update)
-            return file.pack(settings, made)
-
-    made = made_file(settings)
-    folder = made.cache if options.to is None else options.to.expanduser()
-    print(made.provide(folder, partial(require_mujoco), make, "simulated"))
+    folder = made_file(settings).cache if options.to is None else options.to.expanduser()
+    print(provide(settings, folder, options.workers or os.cpu_count() or 1))
     if options.to is not None:
         print(f"Written to {folder}; use it with --data or NPS_DATA.")

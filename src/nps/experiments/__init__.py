@@ -19,6 +19,7 @@ from nps.experiments.blocks import Blocks
 from nps.experiments.custom import Custom
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.mnist import Mnist
+from nps.experiments.stacks import Stacks
 from nps.experiments.start import run_of
 from nps.experiments.tested import metrics_path
 from nps.files import os_errors_in_one_line, write_json
@@ -33,6 +34,7 @@ _ALL: tuple[Experiment[Any, Any], ...] = (
     Mnist(),
     Blocks(),
     Balls(),
+    Stacks(),
     Atari(),
     Custom(),
 )

@@ -8,12 +8,13 @@ machine without it.
 
 from nps.worlds.stacks.drawing import render, segment
 from nps.worlds.stacks.episodes import Episodes, load
-from nps.worlds.stacks.labels import boxes, centres, masks, tight_boxes
+from nps.worlds.stacks.labels import BOX, boxes, centres, masks, tight_boxes
 from nps.worlds.stacks.making import Settings
 from nps.worlds.stacks.raycast import Shapes
 from nps.worlds.stacks.towers import KINDS, PALETTE
 
 __all__ = [
+    "BOX",
     "KINDS",
     "PALETTE",
     "Episodes",
