@@ -20,13 +20,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from nps.experiments.blocks.pushes import Pushes, pushes_from
 from nps.inspect import style
 from nps.inspect.animations import Arrow, Scene, gif
-from nps.worlds import blocks
+from nps.worlds import blocks, stacks
 from nps.worlds.blocks.drawing import CELL
+from nps.worlds.stacks.making import make_episode
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs/images"
@@ -92,6 +94,23 @@ def of_modes() -> bytes:
                 axis.imshow(image)
                 style.image_axes(axis)
             row[0].set_ylabel(mode, rotation=0, ha="right", va="center")
+        return style.png(figure)
+
+
+def of_towers() -> bytes:
+    """Three towers that fall."""
+    frames = (0, 4, 6, 8, 15)
+    with style.settings():
+        figure = style.new_figure(4.0, 6.4)
+        axes = figure.subplots(3, len(frames))
+        for number, row in enumerate(axes):
+            falls = make_episode(np.random.default_rng((0, number + 1)))
+            tower = stacks.Episodes.of(type(falls)(*(part[None] for part in falls)))
+            for axis, frame in zip(row, frames, strict=True):
+                axis.imshow(stacks.render(tower.shapes(frame), tower.colour)[0].numpy())
+                style.image_axes(axis)
+        for axis, frame in zip(axes[0], frames, strict=True):
+            axis.set_title(f"frame {frame}")
         return style.png(figure)
 
 
@@ -166,6 +185,7 @@ def main() -> None:
     from_reports()
     from_bench()
     (IMAGES / "blocks.png").write_bytes(of_modes())
+    (IMAGES / "stacks.png").write_bytes(of_towers())
     if run is None:
         (IMAGES / "pushes.gif").write_bytes(animation(*true_pushes()))
         return

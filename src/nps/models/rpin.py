@@ -153,8 +153,7 @@ class RPIN(nn.Module):
         if not isinstance(self.interaction, RuleLayer):
             new: Tensor = self.interaction(slots)
             return new, None
-        with torch.autocast(slots.device.type, enabled=False):
-            changed: Any = self.interaction(slots, selection=self._features, return_trace=traced)
+        changed: Any = self.interaction(slots, selection=self._features, return_trace=traced)
         return changed if traced else (changed, None)
 
     def _features(self, slots: Float[Tensor, "B M C 7 7"]) -> Float[Tensor, "B M F"]:
