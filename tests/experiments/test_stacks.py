@@ -11,9 +11,11 @@ import torch
 from nps.experiments.stacks import PRESETS, QUICK, Config, Stacks, StacksTask
 from nps.experiments.stacks import data as making
 from nps.experiments.stacks.evaluation import errors, fires, holds, summary
+from nps.experiments.stacks.pictures import frame_box, rule_arrow
 from nps.experiments.stacks.report import write_report
 from nps.experiments.stacks.task import DISCOUNT, SETTLE, discounts
 from nps.inspect.report import Table
+from nps.models.rpin import Prediction
 from nps.rules import Trace
 from nps.training.config import from_json, to_json
 from nps.training.task import Batch
@@ -106,7 +108,8 @@ def test_the_loss_is_that_of_a_loop(as_released, monkeypatch):
     model.train()
     features = model.backbone(torch.cat([torch.stack(first), torch.stack(last)]))
     latent = model.infer(features[:3], features[3:])
-    predicted = model.unroll(model.encode(features[:3], torch.stack(edges)), latent.mean, 3)
+    start = torch.stack(edges)
+    predicted = model.unroll(model.encode(features[:3], start), start, latent.mean, 3)
     each = DISCOUNT + 0.3 * (1 - DISCOUNT)
     weights = [each**t / (1 + each + each**2) for t in range(3)]
     of_boxes = of_masks = 0.0
@@ -189,12 +192,11 @@ def test_the_measured_numbers_are_those_of_each_draw():
         part = next(iter(task.batches("test")))
         found = task.measure(model, part)
         way = task.mean_way()
-        slots = model.encode(
-            model.backbone(part.images), stacks.boxes(part.episodes.position[:, 0])
-        )
+        start = stacks.boxes(part.episodes.position[:, 0])
+        slots = model.encode(model.backbone(part.images), start)
         true = stacks.centres(part.episodes.position[:, :6])
         for draw in (0, 7, 11):
-            boxes = model.unroll(slots, part.latents[:, draw], 5).boxes[..., :2]
+            boxes = model.unroll(slots, start, part.latents[:, draw], 5).boxes[..., :2]
             off = 1000 * (boxes - true[:, 1:]).square().sum(-1).mean(-1)
             torch.testing.assert_close(found["near"][:, draw], off[:, :3].mean(1))
             torch.testing.assert_close(found["far"][:, draw], off[:, 3:].mean(1))
@@ -246,7 +248,7 @@ def test_contexts_are_compared_with_contacts(data):
         [],
         ["--interaction=cin"],
         ["--interaction=snps", "--rules=4", "--stages=2"],
-        ["--interaction=none", "--as-released"],
+        ["--interaction=none", "--as-released", "--no-relative"],
         ["--select-by=flattened", "--context-gradient=update", "--no-self-context"],
     ],
     ids=" ".join,
@@ -263,6 +265,50 @@ def test_each_model_trains_and_is_tested_by_the_command(tmp_path, flags):
     assert ("four_fires_level_3" in tested) == (
         not {"--interaction=cin", "--interaction=none"} & {*flags}
     )
+
+
+@pytest.mark.parametrize("kind", ["pnps", "cin"])
+def test_inspect_shows_tables_and_falls(tmp_path, kind):
+    run = tmp_path / "run"
+    call("train", "stacks", "--out", str(run), *FLAGS, f"--interaction={kind}")
+    out, _ = call("inspect", str(run))
+    assert "nothing moves" in out
+    assert ("context is touched" in out) == (kind == "pnps")
+    drawn = {path.name for path in (run / "figures").iterdir()}
+    assert {"ways-test.png", "ways-four.png", "fall-test.gif", "fall-four.gif"} <= drawn
+
+
+def test_the_arrow_leads_from_the_context_to_the_shape_that_moves():
+    before, now = torch.tensor([[0.2, 0.4], [0.5, 0.5]]), torch.tensor([[0.2, 0.4], [0.5, 0.7]])
+    context = torch.tensor([[[[-1, 0], [-1, -1]]]])
+    rule = torch.where(context >= 0, 1, -1)
+    trace = Trace(rule, context, torch.zeros(1, 1, 2, 2, 2), torch.zeros(1, 1, 2, 2, 2))
+    predicted = Prediction(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 28, 28), trace)
+    arrow, says = rule_arrow(predicted, 0, before, now)
+    assert arrow.begin == pytest.approx((96 * 0.4, 96 * 0.2))
+    assert arrow.end == pytest.approx((96 * 0.5, 96 * 0.5))
+    assert says == ": rule 1"
+    still = trace._replace(rule=torch.full_like(rule, -1))
+    assert rule_arrow(predicted._replace(trace=still), 0, before, now) == (
+        None,
+        ": no rule fires on it",
+    )
+    own = trace._replace(context=torch.full_like(context, 1), rule=torch.zeros_like(rule))
+    assert rule_arrow(predicted._replace(trace=own), 0, before, now) == (None, ": rule 0")
+    assert rule_arrow(predicted._replace(trace=None), 0, before, now) == (None, "")
+
+
+def test_boxes_are_cut_off_at_the_edge_of_the_picture():
+    picture = np.zeros((40, 40, 3), np.uint8)
+    frame_box(picture, [0.5, 0.05], (9, 8, 7))
+    rows, columns = picture.any(-1).nonzero()
+    half = 35 / 224
+    assert (rows.min(), columns.min(), columns.max()) == (
+        0,
+        int(40 * (0.5 - half)),
+        int(40 * (0.5 + half)),
+    )
+    assert rows.max() == int(40 * (0.05 + half))
 
 
 def test_a_report_of_two_models(tmp_path):
@@ -299,6 +345,7 @@ def test_a_report_of_two_models(tmp_path):
         ("mask_weight", -1.0),
         ("settle_from", 2.0),
         ("as_released", 1),
+        ("relative", 1),
         ("data_seed", -1),
     ],
 )

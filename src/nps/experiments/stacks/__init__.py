@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from nps.experiments.headline import Headline, Metrics
 from nps.experiments.stacks.config import Config
 from nps.experiments.stacks.data import prepare
 from nps.experiments.stacks.headline import headline
+from nps.experiments.stacks.inspect import inspect_stacks
 from nps.experiments.stacks.presets import PRESETS, QUICK
 from nps.experiments.stacks.report import Tested, write_report
 from nps.experiments.stacks.task import StacksTask
-from nps.inspect.report import Report
+from nps.inspect.report import Part, Report
 
 __all__ = ["PRESETS", "QUICK", "Config", "Stacks", "StacksTask"]
 
@@ -43,3 +44,6 @@ class Stacks(Experiment[Config, StacksTask]):
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
         return headline(metrics, config)
+
+    def inspect(self, task: StacksTask, model: Any, options: Any) -> Sequence[Part]:
+        return inspect_stacks(task, model)

@@ -64,24 +64,25 @@ def measure(
     """
     episodes = part.episodes
     places = centres(episodes.position[:, : frames + 1])
-    start, true = places[:, :1], places[:, 1:]
-    slots = model.encode(model.backbone(part.images), boxes(episodes.position[:, 0]))
+    first, true = places[:, :1], places[:, 1:]
+    edges = boxes(episodes.position[:, 0])
+    slots = model.encode(model.backbone(part.images), edges)
     found: list[Tensor] = []
     trace = None
     for draws in part.latents.split(TOGETHER, 1):
         count = draws.shape[1]
-        predicted = model.unroll(
-            slots.repeat_interleave(count, 0), draws.flatten(0, 1), frames, return_trace=not found
-        )
+        start, place = (x.repeat_interleave(count, 0) for x in (slots, edges))
+        latent = draws.flatten(0, 1)
+        predicted = model.unroll(start, place, latent, frames, return_trace=not found)
         middle = predicted.boxes[..., :2].unflatten(0, (len(slots), count))
         found.append(errors(middle, true.unsqueeze(1)))
         if predicted.trace is not None:
             trace = Trace(*(x[::count] for x in predicted.trace))  # of the first draw
     error = torch.cat(found, 1)
     measured = {"near": error[..., :near].mean(-1), "far": error[..., near:].mean(-1)}
-    floors = {"still": errors(start, true)}
+    floors = {"still": errors(first, true)}
     if mean_way is not None:
-        floors["average"] = errors(start + mean_way, true)
+        floors["average"] = errors(first + mean_way, true)
     for name, values in floors.items():
         measured[f"{name}_near"] = values[:, :near].mean(-1)
         measured[f"{name}_far"] = values[:, near:].mean(-1)
