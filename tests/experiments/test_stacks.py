@@ -108,8 +108,8 @@ def test_the_loss_is_that_of_a_loop(as_released, monkeypatch):
     model.train()
     features = model.backbone(torch.cat([torch.stack(first), torch.stack(last)]))
     latent = model.infer(features[:3], features[3:])
-    start = torch.stack(edges)
-    predicted = model.unroll(model.encode(features[:3], start), start, latent.mean, 3)
+    slots = model.encode(features[:3], torch.stack(edges))
+    predicted = model.unroll(slots, latent.mean, 3)
     each = DISCOUNT + 0.3 * (1 - DISCOUNT)
     weights = [each**t / (1 + each + each**2) for t in range(3)]
     of_boxes = of_masks = 0.0
@@ -196,7 +196,7 @@ def test_the_measured_numbers_are_those_of_each_draw():
         slots = model.encode(model.backbone(part.images), start)
         true = stacks.centres(part.episodes.position[:, :6])
         for draw in (0, 7, 11):
-            boxes = model.unroll(slots, start, part.latents[:, draw], 5).boxes[..., :2]
+            boxes = model.unroll(slots, part.latents[:, draw], 5).boxes[..., :2]
             off = 1000 * (boxes - true[:, 1:]).square().sum(-1).mean(-1)
             torch.testing.assert_close(found["near"][:, draw], off[:, :3].mean(1))
             torch.testing.assert_close(found["far"][:, draw], off[:, 3:].mean(1))
@@ -248,7 +248,7 @@ def test_contexts_are_compared_with_contacts(data):
         [],
         ["--interaction=cin"],
         ["--interaction=snps", "--rules=4", "--stages=2"],
-        ["--interaction=none", "--as-released", "--no-relative"],
+        ["--interaction=none", "--as-released"],
         ["--select-by=flattened", "--context-gradient=update", "--no-self-context"],
     ],
     ids=" ".join,
@@ -345,7 +345,6 @@ def test_a_report_of_two_models(tmp_path):
         ("mask_weight", -1.0),
         ("settle_from", 2.0),
         ("as_released", 1),
-        ("relative", 1),
         ("data_seed", -1),
     ],
 )

@@ -39,14 +39,12 @@ def test_it_has_the_parameters_of_the_original():
 
 
 @ALL
-@pytest.mark.parametrize(("select_by", "relative"), [("pooled", True), ("flattened", False)])
-def test_a_roll_out_written_out(kind, select_by, relative):
-    model = make(kind, select_by=select_by, relative=relative).eval()
+@pytest.mark.parametrize("select_by", ["pooled", "flattened"])
+def test_a_roll_out_written_out(kind, select_by):
+    model = make(kind, select_by=select_by).eval()
     slots, latent = torch.randn(2, 3, 8, 7, 7), torch.randn(2, 8)
-    left, top, right, bottom = (edges := torch.rand(2, 3, 4)).unbind(-1)
-    start = torch.stack([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top], -1)
     with torch.no_grad():
-        found = model.unroll(slots, edges, latent, 3, return_trace=True)
+        found = model.unroll(slots, latent, 3, return_trace=True)
         lstm = torch.nn.LSTM(8, 8, batch_first=True)
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         lstm.load_state_dict({f"{n}_l0": getattr(model.latents, n) for n in names})
@@ -65,8 +63,7 @@ def test_a_roll_out_written_out(kind, select_by, relative):
                 else:
                     x = model.interaction(x, selection=model._features)
             slots = F.relu(model.predict(x.flatten(0, 1))).view(2, 3, 8, 7, 7)
-            box = model.box(slots.flatten(2)) + (start if relative else 0.0)
-            torch.testing.assert_close(found.boxes[:, t], box)
+            torch.testing.assert_close(found.boxes[:, t], model.box(slots.flatten(2)))
             drawn = model.mask(slots.flatten(2)).view(2, 3, 28, 28)
             torch.testing.assert_close(found.masks[:, t], drawn)
     assert (found.trace is None) == (kind in ("cin", "none"))
@@ -80,9 +77,7 @@ def test_shapes_are_a_set_of_any_number(kind):
     slots, latent = torch.randn(2, 4, 8, 7, 7), torch.randn(2, 8)
     order = torch.tensor([2, 0, 3, 1])
     with torch.no_grad():
-        boxes = torch.rand(2, 4, 4)
-        starts = ((slots, boxes), (slots[:, order], boxes[:, order]))
-        found, other = (model.unroll(*start, latent, 2).boxes for start in starts)
+        found, other = (model.unroll(x, latent, 2).boxes for x in (slots, slots[:, order]))
     torch.testing.assert_close(found[:, :, order], other)
 
 
@@ -95,7 +90,7 @@ def test_every_parameter_learns_from_pictures(kind):
     latent = model.infer(first, last)
     assert latent.mean.shape == (2, 8)
     drawn = latent.draw(torch.randn(2, 8))
-    found = model.unroll(model.encode(first, boxes), boxes, drawn, 3)
+    found = model.unroll(model.encode(first, boxes), drawn, 3)
     loss = found.boxes.square().sum() + found.masks.square().sum() + latent.divergence()
     loss.backward()
     for name, parameter in model.named_parameters():

@@ -70,8 +70,6 @@ class RPIN(nn.Module):
         width: C, channels of a slot (RPIN: 256).
         select_by: what rules and contexts are chosen by: the mean of a slot over its cells, or all
             of its numbers.
-        relative: predict where a box goes, seen from where it starts. RPIN predicts where it is;
-            but what was cut out of a picture hardly knows where in the picture it was.
     """
 
     def __init__(
@@ -80,10 +78,9 @@ class RPIN(nn.Module):
         width: int = 256,
         *,
         select_by: SelectBy = "pooled",
-        relative: bool = True,
     ) -> None:
         super().__init__()
-        self.width, self.select_by, self.relative = width, select_by, relative
+        self.width, self.select_by = width, select_by
         self.backbone = Hourglass(width)
         self.to_slots = nn.Sequential(*(x for _ in range(3) for x in conv_relu(width, width)))
         self.posterior = nn.Sequential(
@@ -118,7 +115,6 @@ class RPIN(nn.Module):
     def unroll(
         self,
         slots: Float[Tensor, "B M C 7 7"],
-        boxes: Float[Tensor, "B M 4"],
         latent: Float[Tensor, "B 8"],
         steps: int,
         *,
@@ -128,7 +124,6 @@ class RPIN(nn.Module):
 
         Args:
             slots: of the first frame.
-            boxes: of the first frame, as edges.
             latent: what happens.
             steps: T, how many frames.
             return_trace: also record what fires.
@@ -148,11 +143,7 @@ class RPIN(nn.Module):
         flat = torch.stack(states, 1).flatten(3)
         masks = self.mask(flat).float().unflatten(-1, (MASK, MASK))
         trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
-        found = self.box(flat).float()
-        if self.relative:
-            corner, end = boxes.unsqueeze(1).split(2, -1)
-            found = found + torch.cat([(corner + end) / 2, end - corner], -1)
-        return Prediction(found, masks, trace)
+        return Prediction(self.box(flat).float(), masks, trace)
 
     def _interact(
         self, slots: Float[Tensor, "B M C 7 7"], traced: bool

@@ -65,15 +65,13 @@ def measure(
     episodes = part.episodes
     places = centres(episodes.position[:, : frames + 1])
     first, true = places[:, :1], places[:, 1:]
-    edges = boxes(episodes.position[:, 0])
-    slots = model.encode(model.backbone(part.images), edges)
+    slots = model.encode(model.backbone(part.images), boxes(episodes.position[:, 0]))
     found: list[Tensor] = []
     trace = None
     for draws in part.latents.split(TOGETHER, 1):
         count = draws.shape[1]
-        start, place = (x.repeat_interleave(count, 0) for x in (slots, edges))
-        latent = draws.flatten(0, 1)
-        predicted = model.unroll(start, place, latent, frames, return_trace=not found)
+        start, latent = slots.repeat_interleave(count, 0), draws.flatten(0, 1)
+        predicted = model.unroll(start, latent, frames, return_trace=not found)
         middle = predicted.boxes[..., :2].unflatten(0, (len(slots), count))
         found.append(errors(middle, true.unsqueeze(1)))
         if predicted.trace is not None:

@@ -68,10 +68,8 @@ def pictures(task: StacksTask, model: RPIN, part: Part, split: str) -> list[Repo
     if not figures.available():
         return []
     episodes, images = part.episodes.at(slice(SHOWN)), part.images[:SHOWN]
-    edges = boxes(episodes.position[:, 0])
     predicted: Prediction = model.unroll(
-        model.encode(model.backbone(images), edges),
-        edges,
+        model.encode(model.backbone(images), boxes(episodes.position[:, 0])),
         torch.zeros_like(part.latents[:SHOWN, 0]),  # the likeliest of all latents
         task.config.test_frames,
         return_trace=True,

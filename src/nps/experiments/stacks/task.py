@@ -104,7 +104,7 @@ class StacksTask(Task):
         latent = model.infer(seen, then)
         noise = torch.randn(len(index), LATENT, device=index.device)
         slots = model.encode(seen, edges)
-        predicted = model.unroll(slots, edges, latent.draw(noise), config.frames)
+        predicted = model.unroll(slots, latent.draw(noise), config.frames)
         weight = discounts(batch.progress, config.frames)
         of_boxes = (predicted.boxes - target).square().mean((0, 2)).sum(-1)
         of_masks = F.binary_cross_entropy_with_logits(predicted.masks, masks, reduction="none")
@@ -162,8 +162,7 @@ def make_model(config: Config) -> RPIN:
     layer = make_interaction(
         config.interaction, config.width, config.rule_config, select_by=config.select_by
     )
-    options: dict[str, Any] = {"select_by": config.select_by, "relative": config.relative}
-    return RPIN(layer, config.width, **options)
+    return RPIN(layer, config.width, select_by=config.select_by)
 
 
 def draw(episodes: Episodes, frame: int, pixels: int) -> UInt8[Tensor, "E pixels pixels 3"]:
