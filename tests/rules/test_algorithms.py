@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nps import ConvRules, MLPRules, ParallelNPS, SequentialNPS
+from nps.rules.config import MAX_HANDICAP
 from tests.rules import reference
 
 KINDS = [SequentialNPS, ParallelNPS]
@@ -281,3 +282,25 @@ def test_each_convolutional_rule_is_its_own_two_convolutions():
         expected = second(first(torch.cat([a, b], 1)).relu())
         choice = torch.eye(3, dtype=torch.float64)[i].expand(5, 3)
         torch.testing.assert_close(rules(a, b, choice), expected)
+
+
+def test_a_null_rule_that_never_wins_is_as_good_as_absent():
+    """At the largest handicap its bids are not computed; a little below, they are, and lose."""
+    torch.manual_seed(0)
+    slots, noise = torch.randn(6, 5, 4), torch.Generator
+    found = []
+    for handicap in (MAX_HANDICAP, MAX_HANDICAP / 2):
+        torch.manual_seed(1)
+        layer = ParallelNPS(4, 3, hidden_layers=2, null_handicap=handicap, self_context=False)
+        new, trace = layer(slots, noise=noise().manual_seed(2), return_trace=True)
+        new.square().sum().backward()
+        assert trace.fired.all()
+        found.append((new, {n: p.grad for n, p in layer.named_parameters()}))
+    (first, gradients), (second, others) = found
+    assert torch.equal(first, second)
+    for name, gradient in others.items():
+        if gradients[name] is None:  # of what bids alone
+            assert (gradient == 0).all(), name
+        else:
+            torch.testing.assert_close(gradients[name], gradient)
+    assert gradients["null_rule"] is None

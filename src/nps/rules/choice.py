@@ -90,7 +90,7 @@ def hard_choice(
         choice = _plain_one_hot(scores.detach(), logits)
     else:
         choice = OneHot.apply(scores.detach(), logits)
-    return choice if allowed is None else torch.where(allowed, choice, 0.0)
+    return choice if allowed is None else choice * allowed  # a row may have nothing that is allowed
 
 
 def drop_scores(

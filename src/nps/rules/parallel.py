@@ -113,7 +113,10 @@ class ParallelNPS(RuleLayer):
     def select_rule(
         self, features: Float[Tensor, "*batch M F"], allowed: Allowed, noise: StageNoise
     ) -> Selected:
-        primary = select_primaries(self.bids(features), noise.choices[0], self.temperature)
+        if self.null_handicap < MAX_HANDICAP:
+            primary = select_primaries(self.bids(features), noise.choices[0], self.temperature)
+        else:  # a null rule that never wins need not bid
+            primary = torch.ones_like(features[..., 0])
         scores = self.select(features, self.rules.tensor("embedding"))
         kept = drop_scores(scores, noise.drop, self.dropout)
         pairs = allowed.pairs()
