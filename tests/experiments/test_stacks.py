@@ -18,11 +18,16 @@ from nps.inspect.report import Table
 from nps.models.rpin import Prediction
 from nps.rules import Trace
 from nps.training.config import from_json, to_json
+from nps.training.loop import Settings as How
+from nps.training.loop import train
+from nps.training.run import Run
+from nps.training.signals import Interrupted
 from nps.training.task import Batch
 from nps.worlds import stacks
 from nps.worlds.stacks import episodes as found_episodes
 from nps.worlds.stacks.making import Settings, make_all
 from tests.test_cli import call
+from tests.training.tools import files
 
 CPU = torch.device("cpu")
 SMALL = Settings(train=6, validation=3, test=3, four=3, seed=0)
@@ -326,6 +331,26 @@ def test_a_report_of_two_models(tmp_path):
     assert [row[0] for row in of_four.rows] == ["RPIN", "parallel NPS", "floor: nothing moves"]
     assert len(of_three.rows) == 4
     assert [row[0] for row in rules.rows] == ["parallel NPS"]
+
+
+def test_stopped_and_resumed_it_ends_the_same(tmp_path):
+    """With mirrored pictures, latents, noise in choices and running means: bit for bit."""
+    for name, stops in {"whole": [], "parts": [1, 4]}.items():
+        run = Run(tmp_path / name)
+        run.folder.mkdir()
+        how = {"seconds_between_saves": 1e9}
+        for stop in (*stops, None):
+            task = task_of(epochs=3, settle_from=0.6)
+            if stop is None:
+                train(task, task.config, {0: run}, CPU, How(**how), str)
+                continue
+            with pytest.raises(Interrupted):
+                train(task, task.config, {0: run}, CPU, How(stop_at=stop, **how), str)
+    whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
+    assert whole["metrics.jsonl"] == parts["metrics.jsonl"]
+    last = [name for name in whole if "step-00000006" in name and "manifest" not in name]
+    assert len(last) > 3
+    assert all(whole[name] == parts[name] for name in last)
 
 
 @pytest.mark.parametrize(
