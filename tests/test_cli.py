@@ -245,6 +245,7 @@ EMPTY_PATHS = [
     ("data mnist --to", "--to"),
     ("data mnist --data", "--data"),
     ("data atari --game=pong --to", "--to"),
+    ("data stacks --to", "--to"),
     ("data record CartPole-v1 --out", "--out"),
     ("bench --quick --out", "--out"),
     ("bench --table", "--table"),
