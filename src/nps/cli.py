@@ -29,7 +29,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps table RESULTS        print the results table of a folder of runs
   nps presets              list all presets
   nps bench                time the layers against GNN and attention
-  nps data WORLD           mnist, atari, stacks: get the files; record: make your own
+  nps data WORLD           mnist, atari, stacks: get the files; record: your own
 
   nps COMMAND --help       flags and examples
 
