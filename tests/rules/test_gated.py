@@ -18,6 +18,14 @@ def layer_of(null_score, **options):
     return layer
 
 
+def parallel_of(null_score, **options):
+    torch.manual_seed(0)
+    sizes = {"rule_dim": 5, "key_dim": 7, "hidden_dim": 8}
+    layer = GatedParallelNPS(6, 4, **(sizes | options))
+    layer.null_score.data.fill_(null_score)
+    return layer
+
+
 def test_stages_that_beat_the_null_rule_are_those_of_algorithm_1():
     """Stage by stage: the pair of the plain layer, if its score is above that of the null rule."""
     layer = layer_of(THRESHOLD).eval()
@@ -57,12 +65,13 @@ def test_a_closed_gate_returns_the_slots_and_an_open_one_is_the_plain_layer(trai
         assert torch.equal(new, plain(slots))
 
 
+@pytest.mark.parametrize("make", [layer_of, parallel_of])
 @pytest.mark.parametrize("null_score", [-3.0, 3.0])
-def test_the_gate_learns_open_and_closed(null_score):
+def test_the_gate_learns_open_and_closed(make, null_score):
     """Towards the better of the two: a change that raises the loss, or lowers it."""
     gradients = []
     for sign in (1.0, -1.0):
-        layer = layer_of(null_score)
+        layer = make(null_score)
         with torch.no_grad():  # every change is the same push
             layer.rules.weight_out.zero_()
             layer.rules.bias_out.fill_(1.0)
@@ -87,14 +96,6 @@ def test_masked_slots_and_disabled_rules_stay_out():
 
 
 # -- the parallel form -------------------------------------------------------------------------
-
-
-def parallel_of(null_score, **options):
-    torch.manual_seed(0)
-    sizes = {"rule_dim": 5, "key_dim": 7, "hidden_dim": 8}
-    layer = GatedParallelNPS(6, 4, **(sizes | options))
-    layer.null_score.data.fill_(null_score)
-    return layer
 
 
 def test_a_slot_fires_if_its_rule_and_its_context_beat_the_null_rule():
@@ -132,20 +133,6 @@ def test_the_parallel_gate_closed_and_open(train):
     assert not trace.fired.any()
     _, trace = parallel_of(-1e4).train(train)(slots, return_trace=True)
     assert trace.fired.all()
-
-
-@pytest.mark.parametrize("null_score", [-3.0, 3.0])
-def test_the_parallel_gate_learns_open_and_closed(null_score):
-    gradients = []
-    for sign in (1.0, -1.0):
-        layer = parallel_of(null_score)
-        with torch.no_grad():
-            layer.rules.weight_out.zero_()
-            layer.rules.bias_out.fill_(1.0)
-        slots = layer(torch.zeros(64, 5, 6), noise=torch.Generator().manual_seed(0))
-        (sign * slots.sum()).backward()
-        gradients.append(layer.null_score.grad.item())
-    assert gradients[0] < 0 < gradients[1]
 
 
 def test_the_parallel_gate_knows_masks_disabled_rules_and_seeds():
