@@ -196,7 +196,7 @@ def test_the_measured_numbers_are_those_of_each_draw():
     with torch.no_grad():
         part = next(iter(task.batches("test")))
         found = task.measure(model, part)
-        way = task.mean_way()
+        way = task.mean_way
         start = stacks.boxes(part.episodes.position[:, 0])
         slots = model.encode(model.backbone(part.images), start)
         true = stacks.centres(part.episodes.position[:, :6])

@@ -100,6 +100,8 @@ class GatedParallelNPS(ParallelNPS):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
+    unused = frozenset({"null_handicap"})
+
     def _make_selection(
         self, key_dim: int, query: Query, context_query: Query, **factory: Unpack[Factory]
     ) -> None:
@@ -117,14 +119,12 @@ class GatedParallelNPS(ParallelNPS):
         kept = drop_scores(scores, noise.drop, self.dropout)
         pairs = allowed.pairs()
         rule = select_rules(kept, pairs, noise.choices[1], self.temperature)
-        context, context_scores = self.bind_context(features, rule, allowed, noise)
+        able = rule.detach().sum(-1)  # 0 where no rule is allowed
+        context, context_scores = self.bind_context(features, able, allowed, noise)
         in_context = (context.detach() * context_scores).sum(-1, keepdim=True)
         scores = scores + in_context - self.null_score.to(scores.dtype)
         won = (rule.detach() * scores).sum(-1)
-        primary = select_primaries(
-            torch.stack([won, torch.zeros_like(won)], -1), noise.choices[0], self.temperature
-        )
-        if pairs is not None:
-            primary = primary * rule.detach().sum(-1)
+        bids = torch.stack([won, torch.zeros_like(won)], -1)
+        primary = able * select_primaries(bids, noise.choices[0], self.temperature)
         slots = self.apply_rule(slots, primary, rule, context)
         return slots, Choices(primary, rule, context, scores, context_scores)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from nps.version import __version__
 from nps.worlds import atari_play
 from nps.worlds.atari_games import FRAMES, GAMES, SIDE, STEPS, Name, Settings, described
 from nps.worlds.atari_play import SETS, Played
+from nps.worlds.npz import DifferentFile, opened
 
 if TYPE_CHECKING:
     from jaxtyping import UInt8
@@ -43,21 +43,9 @@ def pack(game: Name, settings: Settings, played: dict[str, Played]) -> bytes:
 
 def unpack(data: bytes, game: Name, settings: Settings) -> dict[str, Played]:
     """The episodes in a file; raises `ValueError` if it is damaged or has other settings."""
-    if not zipfile.is_zipfile(io.BytesIO(data)):  # numpy would take it for a pickle
-        raise ValueError("truncated, or not a .npz file")
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            _check(json.loads(_array(archive, "meta").tobytes()), game, settings)
-            return {name: _part(archive, name, game, getattr(settings, name)) for name in SETS}
-    except DifferentFile:
-        raise
-    except Exception as error:  # readers raise many kinds of errors for damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"truncated or damaged ({reason})") from None
-
-
-class DifferentFile(ValueError):
-    """The file is intact, but of another game, format or settings."""
+    with opened(data) as archive:
+        _check(json.loads(_array(archive, "meta").tobytes()), game, settings)
+        return {name: _part(archive, name, game, getattr(settings, name)) for name in SETS}
 
 
 def _check(meta: Any, game: Name, settings: Settings) -> None:

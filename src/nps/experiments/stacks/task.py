@@ -7,6 +7,7 @@ masks of all frames are drawn once, on the device.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -132,6 +133,7 @@ class StacksTask(Task):
             images = self._first[split][some]
             yield Part(episodes.at(some), images, latents[some], split == "four")
 
+    @cached_property
     def mean_way(self) -> Float[Tensor, "T 3 2"]:
         """How far the shapes of a training episode go on average, by frame and level."""
         places = stacks.centres(self.episodes["train"].position[:, : self.config.test_frames + 1])
@@ -139,7 +141,7 @@ class StacksTask(Task):
 
     def measure(self, model: RPIN, part: Part) -> Measured:
         config = self.config
-        way = None if part.four else self.mean_way()
+        way = None if part.four else self.mean_way
         return measure(model, part, config.frames, config.test_frames, way)
 
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nps.version import __version__
+from nps.worlds.npz import DifferentFile, opened
 from nps.worlds.stacks.making import HEIGHTS, Falls, Settings
 from nps.worlds.stacks.physics import FRAMES
 
@@ -38,21 +38,12 @@ def pack(settings: Settings, made: dict[str, Falls]) -> bytes:
 
 def unpack(data: bytes, settings: Settings) -> dict[str, Falls]:
     """The episodes in a file; raises `ValueError` if it is damaged or has other settings."""
-    if not zipfile.is_zipfile(io.BytesIO(data)):  # numpy would take it for a pickle
-        raise ValueError("truncated, or not a .npz file")
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            meta = json.loads(archive["meta"].tobytes())
-            wanted = {"format": FORMAT, **asdict(settings)}
-            found = {name: meta.get(name) for name in wanted}
-            sets = {name: read_set(archive, name, found[name]) for name in HEIGHTS}
-    except Exception as error:  # readers raise many kinds of errors for damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"truncated or damaged ({reason})") from None
-    for name, value in wanted.items():
-        if found[name] != value:
-            raise ValueError(f"{name} {found[name]}, expected {value}")
-    return sets
+    with opened(data) as archive:
+        meta = json.loads(archive["meta"].tobytes())
+        for name, value in {"format": FORMAT, **asdict(settings)}.items():
+            if meta[name] != value:
+                raise DifferentFile(f"{name} {meta[name]}, expected {value}")
+        return {name: read_set(archive, name, getattr(settings, name)) for name in HEIGHTS}
 
 
 def read_set(archive: Any, name: str, count: int) -> Falls:
