@@ -116,13 +116,17 @@ def test_cin_is_that_of_a_loop_over_pairs():
     torch.manual_seed(0)
     layer, slots = CIN(4), torch.randn(2, 3, 4, 5, 5)
     found = layer(slots)
+    alone, primary, context = layer.weight.chunk(3)
+    relation = torch.cat([primary, context], 1)
+    alone_bias, relation_bias = layer.bias.chunk(2)
     for b in range(2):
         for i in range(3):
             own = slots[b, i][None]
-            total = F.relu(layer.self_(own))
+            total = F.relu(F.conv2d(own, alone, alone_bias, padding=1))
             for j in range(3):
                 if j != i:
-                    total = total + F.relu(layer.relation(torch.cat([own, slots[b, j][None]], 1)))
+                    pair = torch.cat([own, slots[b, j][None]], 1)
+                    total = total + F.relu(F.conv2d(pair, relation, relation_bias, padding=1))
             influence = F.relu(layer.all(total))
             expected = F.relu(layer.out(torch.cat([influence, own], 1)))[0]
             torch.testing.assert_close(found[b, i], expected, atol=1e-5, rtol=1e-4)

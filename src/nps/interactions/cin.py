@@ -26,7 +26,8 @@ class CIN(nn.Module):
         V_i &\leftarrow \mathrm{ReLU}(f_{out}([\mathrm{ReLU}(f_{all}(e_i)), V_i]))
 
     All f are 3 × 3 convolutions. :math:`f_{rel}` need not be computed for every pair: it is a sum
-    of a convolution of V_i and one of V_j. Unlike other layers, it is not residual.
+    of a convolution of V_i and one of V_j. Both and :math:`f_{self}` are one convolution, `weight`.
+    Unlike other layers, it is not residual.
 
     Args:
         slot_dim: C, channels of a slot.
@@ -38,8 +39,11 @@ class CIN(nn.Module):
         super().__init__()
         require_int("slot_dim", slot_dim, at_least=1)
         self.slot_dim = slot_dim
-        self.relation = nn.Conv2d(2 * slot_dim, slot_dim, 3, padding=1)
-        self.self_ = nn.Conv2d(slot_dim, slot_dim, 3, padding=1)
+        alone = nn.Conv2d(slot_dim, slot_dim, 3)
+        relation = nn.Conv2d(2 * slot_dim, slot_dim, 3)
+        each = [alone.weight, *relation.weight.chunk(2, 1)]
+        self.weight = nn.Parameter(torch.cat(each).detach())
+        self.bias = nn.Parameter(torch.cat([alone.bias, relation.bias]).detach())  # type: ignore[list-item]
         self.all = nn.Conv2d(slot_dim, slot_dim, 3, padding=1)
         self.out = nn.Conv2d(2 * slot_dim, slot_dim, 3, padding=1)
 
@@ -55,17 +59,15 @@ class CIN(nn.Module):
         if slot_mask is not None:
             slots = torch.where(unsqueeze_right(slot_mask, 3), slots, 0.0)
         x = slots.flatten(0, len(batch)) if batch else slots
-        own, other = self.relation.weight.chunk(2, 1)
-        primary = nn.functional.conv2d(x, own, self.relation.bias, padding=1)
-        context = nn.functional.conv2d(x, other, padding=1)
-        pairs = primary.unflatten(0, (-1, m)).unsqueeze(2) + context.unflatten(
-            0, (-1, m)
-        ).unsqueeze(1)
+        bias = nn.functional.pad(self.bias, (0, self.slot_dim))
+        said = nn.functional.conv2d(x, self.weight, bias, padding=1).unflatten(0, (-1, m))
+        alone, primary, context = said.chunk(3, 2)
+        pairs = primary.unsqueeze(2) + context.unsqueeze(1)
         counts = ~torch.eye(m, dtype=torch.bool, device=x.device)
         if slot_mask is not None:
             counts = counts & slot_mask.reshape(-1, 1, m)
-        between = (pairs.relu() * counts[..., None, None, None]).sum(2).flatten(0, 1)
-        influence = self.all(self.self_(x).relu() + between).relu()
+        between = (pairs.relu() * counts[..., None, None, None]).sum(2)
+        influence = self.all((alone.relu() + between).flatten(0, 1)).relu()
         new: Tensor = self.out(torch.cat([influence, x.to(influence.dtype)], 1)).relu()
         new = new.reshape(*batch, m, *new.shape[1:])
         return new if slot_mask is None else torch.where(unsqueeze_right(slot_mask, 3), new, given)

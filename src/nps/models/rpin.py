@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from nps.interactions.cin import CIN
@@ -129,15 +130,17 @@ class RPIN(nn.Module):
             return_trace: also record what fires.
         """
         b, m = slots.shape[:2]
-        hidden, cell = torch.zeros_like(latent), latent
+        told = self._told(latent, steps)
+        join, predict = cast(self.join.weight[:, : self.width]), cast(self.predict.weight)
+        layer = self.interaction
+        rules = {} if layer is None else {k: cast(p) for k, p in layer.named_parameters()}
         states, traces = [], []
-        for _ in range(steps):
-            hidden, cell = self.latents(torch.zeros_like(latent), (hidden, cell))
-            told = hidden.to(slots.dtype)[:, None, :, None, None].expand(-1, m, -1, CELLS, CELLS)
-            x = self.join(torch.cat([slots, told], 2).flatten(0, 1)).relu()
-            x = F.normalize(x.float(), dim=1).unflatten(0, (b, m))
-            x, trace = self._interact(x, return_trace)
-            slots = self.predict(x.flatten(0, 1)).relu().unflatten(0, (b, m))
+        for t in range(steps):
+            x = F.conv2d(slots.flatten(0, 1), join).unflatten(0, (b, m))
+            x = (x + told[:, t, None, :, None, None]).relu()
+            x, trace = self._interact(F.normalize(x.float(), dim=2), rules, return_trace)
+            x = F.conv2d(x.flatten(0, 1), predict, self.predict.bias)
+            slots = x.relu().unflatten(0, (b, m))
             states.append(slots)
             traces += [] if trace is None else [trace]
         flat = torch.stack(states, 1).flatten(3)
@@ -145,21 +148,43 @@ class RPIN(nn.Module):
         trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
         return Prediction(self.box(flat).float(), masks, trace)
 
+    def _told(self, latent: Float[Tensor, "B 8"], steps: int) -> Float[Tensor, "B T C"]:
+        """What the latent adds to each cell in each frame: its share of `join`."""
+        state = torch.zeros_like(latent), latent
+        hidden = []
+        with torch.autocast(latent.device.type, enabled=False):
+            for _ in range(steps):
+                state = self.latents(torch.zeros_like(latent), state)
+                hidden.append(state[0])
+            weight = self.join.weight[:, self.width :, 0, 0]
+            return F.linear(torch.stack(hidden, 1), weight, self.join.bias)
+
     def _interact(
-        self, slots: Float[Tensor, "B M C 7 7"], traced: bool
+        self, slots: Float[Tensor, "B M C 7 7"], weights: dict[str, Tensor], traced: bool
     ) -> tuple[Float[Tensor, "B M C 7 7"], Trace | None]:
         if self.interaction is None:
             return slots, None
         if not isinstance(self.interaction, RuleLayer):
-            new: Tensor = self.interaction(slots)
+            new: Tensor = functional_call(self.interaction, weights, (slots,))
             return new, None
-        changed: Any = self.interaction(slots, selection=self._features, return_trace=traced)
+        options = {"selection": self._features, "return_trace": traced}
+        changed: Any = functional_call(self.interaction, weights, (slots,), options)
         return changed if traced else (changed, None)
 
     def _features(self, slots: Float[Tensor, "B M C 7 7"]) -> Float[Tensor, "B M F"]:
         """Scaled, so that a channel is about 1: the slots have length 1 in every cell."""
         scaled: Tensor = self.width**0.5 * slots
         return scaled.mean((-2, -1)) if self.select_by == "pooled" else scaled.flatten(2)
+
+
+def cast(weight: Tensor) -> Tensor:
+    """A convolution's weight in the type and layout that autocast and cuDNN would give it in every
+    frame anew."""
+    device = weight.device.type
+    if weight.dim() < 4 or not torch.is_autocast_enabled(device):
+        return weight
+    last = weight.to(torch.get_autocast_dtype(device)).movedim(-3, -1).contiguous()
+    return last.movedim(-1, -3)
 
 
 def conv_relu(size_in: int, size_out: int, *, stride: int = 1) -> tuple[nn.Module, nn.Module]:

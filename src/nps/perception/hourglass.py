@@ -118,22 +118,29 @@ def crop(
         size: cells along each side.
         samples: points along each side of a cell.
     """
-    b, m = boxes.shape[:2]
-    sides = torch.tensor([features.shape[-1], features.shape[-2]], device=boxes.device)
-    start, end = (boxes[..., i : i + 2] * sides for i in (0, 2))
+    height, width = features.shape[-2:]
+    columns = _weights(boxes[..., 0], boxes[..., 2], width, size, samples)
+    rows = _weights(boxes[..., 1], boxes[..., 3], height, size, samples)
+    # A box is a product of its columns and rows, and so is its interpolation. Channels come last.
+    m, lines = columns.shape[1], features.movedim(1, -1)  # (B, H, W, C)
+    across = columns.flatten(1, 2).unsqueeze(1) @ lines  # (B, H, M * size, C)
+    across = across.unflatten(2, (m, size)).movedim(1, 2).flatten(-2)  # (B, M, H, size * C)
+    cells: Tensor = (rows @ across).unflatten(-1, (size, -1)).movedim(-1, 2)
+    return cells
+
+
+def _weights(
+    start: Float[Tensor, "B M"], end: Float[Tensor, "B M"], length: int, size: int, samples: int
+) -> Float[Tensor, "B M size length"]:
+    """How much each of `length` features in a line counts in each cell of a box."""
+    start, end = start * length, end * length
     extent = (end - start).clamp(min=1.0)
-    along = (torch.arange(size * samples, device=boxes.device) + 0.5) / (size * samples)
-    points = start.unsqueeze(-2) + extent.unsqueeze(-2) * along.unsqueeze(-1)  # (B, M, points, 2)
-    columns, rows = points.unbind(-1)
-    at = torch.stack(
-        torch.broadcast_tensors(columns.unsqueeze(-2), rows.unsqueeze(-1)), -1
-    )  # (B, M, rows, columns, 2)
-    outside = ((at < -1.0) | (at > sides)).any(-1)
-    place = 2.0 * at / (sides - 1) - 1.0
-    found = F.grid_sample(
-        features.float(), place.flatten(1, 2), align_corners=True, padding_mode="border"
+    along = (torch.arange(size * samples, device=start.device) + 0.5) / (size * samples)
+    points = start.unsqueeze(-1) + extent.unsqueeze(-1) * along
+    inside = (points >= -1.0) & (points <= length)
+    from_features = points.clamp(0, length - 1).unsqueeze(-1) - torch.arange(
+        length, device=start.device
     )
-    found = found.unflatten(2, (m, -1)).transpose(1, 2)  # (B, M, C, points, points)
-    found = found.masked_fill(outside.unsqueeze(2), 0.0)
-    cells: Tensor = F.avg_pool2d(found.flatten(0, 1), samples).unflatten(0, (b, m))
+    weights = (1.0 - from_features.abs()).relu() * inside.unsqueeze(-1)
+    cells: Tensor = weights.unflatten(-2, (size, samples)).mean(-2)
     return cells

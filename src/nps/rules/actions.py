@@ -204,22 +204,30 @@ class ConvRules(RuleSet):
         update = fast.only_fired(self, primary, context, choice)
         if update is not None:
             return update
+        stock = type(self).outputs is ConvRules.outputs  # a subclass's own outputs are used
+        if self.training and stock:
+            return self._chosen(primary, context, choice)
         outputs = self.outputs(primary, context)
         return (choice[:, :, None, None, None].to(outputs.dtype) * outputs).sum(1)
+
+    def _chosen(self, primary: Tensor, context: Tensor, choice: Tensor) -> Tensor:
+        """Training: one convolution per layer for all rules, as in `MLPRules`."""
+        weight_in, bias_in, weight_out, bias_out = self.weights()
+        n, pad = len(self), self.kernel_size // 2
+        x = torch.cat([primary, context], 1).to(weight_in.dtype)
+        hidden = F.conv2d(x, weight_in.flatten(0, 1), bias_in.flatten(), padding=pad).relu()
+        choice = choice.to(hidden.dtype)
+        chosen = (hidden.unflatten(1, (n, -1)) * choice[..., None, None, None]).flatten(1, 2)
+        out = F.conv2d(chosen, weight_out.transpose(0, 1).flatten(1, 2), padding=pad)
+        return out + (choice @ bias_out)[..., None, None]
 
     def outputs(
         self, primary: Float[Tensor, "T C H W"], context: Float[Tensor, "T C H W"]
     ) -> Float[Tensor, "T N C H W"]:
-        """What every rule would do: in training the rules are the groups of one convolution."""
-        n, pad = len(self), self.kernel_size // 2
-        weight_in, bias_in, weight_out, bias_out = weights = self.weights()
-        x = torch.cat([primary, context], 1).to(weight_in.dtype)
-        if not self.training:  # one by one: a grouped convolution rounds by the number of groups
-            return torch.stack([conv_layers(x, rule) for rule in zip(*weights, strict=True)], 1)
-        hidden = F.conv2d(x, weight_in.flatten(0, 1), bias_in.flatten(), padding=pad).relu()
-        out = F.conv2d(hidden, weight_out.flatten(0, 1), bias_out.flatten(), padding=pad, groups=n)
-        per_rule: Tensor = out.unflatten(1, (n, self.slot_dim))
-        return per_rule
+        """What every rule would do. One by one: side by side, they would round by their number."""
+        x = torch.cat([primary, context], 1).to(self.weight_in.dtype)
+        rules = zip(*self.weights(), strict=True)
+        return torch.stack([conv_layers(x, rule) for rule in rules], 1)
 
 
 def conv_layers(x: Float[Tensor, "T C H W"], rule: Sequence[Tensor]) -> Float[Tensor, "T C H W"]:

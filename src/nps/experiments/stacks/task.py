@@ -43,6 +43,7 @@ class Drawn(NamedTuple):
     images: UInt8[Tensor, "E 2 H W 3"]
     """The first frame, and the one after the last that is predicted."""
     masks: Bool[Tensor, "E T M 28 28"]
+    centres: Float[Tensor, "E T+1 M 2"]
 
 
 class StacksTask(Task):
@@ -78,7 +79,8 @@ class StacksTask(Task):
             )
             frames = range(1, config.frames + 1)
             masks = torch.stack([stacks.masks(episodes.shapes(t)) for t in frames], 1)
-            self._drawn = Drawn(images, masks)
+            centres = stacks.centres(episodes.position[:, : config.frames + 1])
+            self._drawn = Drawn(images, masks, centres)
         return self._drawn
 
     def loss(self, model: RPIN, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -86,17 +88,14 @@ class StacksTask(Task):
         model.train()
         if model.interaction is not None and batch.phase == SETTLE:
             model.interaction.eval()
-        drawn, episodes = self.drawn(), self.episodes["train"]
-        position = episodes.position[index, : config.frames + 1]
+        drawn = self.drawn()
         flipped = batch.noise[:, 0] < 0.5
-        edges, middle = stacks.boxes(position[:, 0]), stacks.centres(position[:, 1:])
-        mirrored = torch.stack(
-            [1 - edges[..., 2], edges[..., 1], 1 - edges[..., 0], edges[..., 3]], -1
-        )
-        edges = torch.where(flipped.view(-1, 1, 1), mirrored, edges)
-        across = torch.where(flipped.view(-1, 1, 1), 1 - middle[..., 0], middle[..., 0])
+        centres = drawn.centres[index]
+        across = torch.where(flipped.view(-1, 1, 1), 1 - centres[..., 0], centres[..., 0])
+        centres = torch.stack([across, centres[..., 1]], -1)
+        edges, middle = stacks.around(centres[:, 0]), centres[:, 1:]
         size = torch.full_like(middle, stacks.BOX)
-        target = torch.cat([across.unsqueeze(-1), middle[..., 1:], size], -1)
+        target = torch.cat([middle, size], -1)
         masks = flip(drawn.masks[index], flipped, -1).to(target.dtype)
         first, last = drawn.images[index].unbind(1)
         first = flip(first, flipped, -2)

@@ -8,7 +8,7 @@ machine without it.
 
 from nps.worlds.stacks.drawing import render, segment
 from nps.worlds.stacks.episodes import Episodes, load
-from nps.worlds.stacks.labels import BOX, boxes, centres, masks, tight_boxes
+from nps.worlds.stacks.labels import BOX, around, boxes, centres, masks, tight_boxes
 from nps.worlds.stacks.making import Settings
 from nps.worlds.stacks.raycast import Shapes
 from nps.worlds.stacks.towers import KINDS, PALETTE
@@ -20,6 +20,7 @@ __all__ = [
     "Episodes",
     "Settings",
     "Shapes",
+    "around",
     "boxes",
     "centres",
     "load",

@@ -33,8 +33,12 @@ def centres(position: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 2"]:
 def boxes(position: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 4"]:
     """Left, upper, right and lower edges of the squares around the centres, in sides of the
     picture; they may lie outside of it."""
-    middle = centres(position)
-    return torch.cat([middle - BOX / 2, middle + BOX / 2], -1)
+    return around(centres(position))
+
+
+def around(centres: Float[Tensor, "*batch 2"]) -> Float[Tensor, "*batch 4"]:
+    """Edges of the squares around centres."""
+    return torch.cat([centres - BOX / 2, centres + BOX / 2], -1)
 
 
 def masks(shapes: Shapes, size: int = MASK) -> Bool[Tensor, "B M size size"]:
