@@ -13,6 +13,8 @@ from nps.kernels import batch_norm as module
 from nps.kernels.batch_norm import batch_norm
 from nps.perception.extractors import Norm
 from nps.training.stack import Stack
+from tests.gradients import assert_not_derived_twice, kernels_take
+from tests.interpreter import interpreted, kernels
 
 SHAPES = [(4, 3, 3, 32), (7, 5, 5, 5), (6, 1, 1, 16), (50, 3), (3, 2, 100)]
 SLOPES = [1.0, 0.0, 0.01]
@@ -227,6 +229,39 @@ def test_what_is_refused():
     assert Norm(3, 0.0).eval()(one).shape == one.shape
 
 
+# -- the kernels -----------------------------------------------------------------------------------
+
+
+def compare(device):
+    """Against torch in float64, of one seed and of a stack."""
+    for shape in [*SHAPES, (1100, 20)]:  # the last: several programs, one without all its rows
+        for slope in SLOPES:
+            for seeds in ((), (2,)):
+                exact = inputs(shape, seeds=seeds)
+                reference, call = (
+                    (one_by_one(by_torch), stacked(ours)) if seeds else (by_torch, ours)
+                )
+                expected = with_gradients(reference, exact, slope, False)
+                with kernels(module):
+                    given = [v.to(device, torch.float32) for v in exact]
+                    found = with_gradients(call, given, slope, False)
+                assert_same(found, expected, 1e-4)
+    x, weight, bias, *_ = (v.to(device) for v in inputs((4, 3), torch.float32))
+    assert_not_derived_twice(module, lambda one: batch_norm(one, weight, bias)[0].sin().sum(), x)
+
+
+def test_the_kernels_in_the_interpreter():
+    pytest.importorskip("triton")
+    interpreted(f"from {__name__} import compare; compare('cpu')")
+
+
+def test_what_the_kernels_take(monkeypatch):
+    taken = kernels_take(module, monkeypatch)
+    assert taken(2, 3, 3, 256)
+    assert not taken(2, 3, 3, 2049)
+    assert not taken(2, 3, 3, 256, dtype=torch.float32)
+
+
 # -- on a GPU --------------------------------------------------------------------------------------
 
 
@@ -237,6 +272,11 @@ def test_on_a_gpu_a_stack_is_each_seed_alone(evaluates):
     expected = with_gradients(one_by_one(by_torch), tensors, 0.01, evaluates)
     tensors = [v.cuda() for v in tensors]
     assert_same(with_gradients(stacked(ours), tensors, 0.01, evaluates), expected, 1e-9)
+
+
+@pytest.mark.gpu
+def test_the_kernels_on_a_gpu():
+    compare("cuda")
 
 
 @pytest.mark.gpu

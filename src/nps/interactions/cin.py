@@ -60,8 +60,8 @@ class CIN(nn.Module):
             slots = torch.where(unsqueeze_right(slot_mask, 3), slots, 0.0)
         x = slots.flatten(0, len(batch)) if batch else slots
         bias = nn.functional.pad(self.bias, (0, self.slot_dim))
-        said = nn.functional.conv2d(x, self.weight, bias, padding=1).unflatten(0, (-1, m))
-        alone, primary, context = said.chunk(3, 2)
+        said = nn.functional.conv2d(x, self.weight, bias, padding=1).chunk(3, 1)
+        alone, primary, context = (part.unflatten(0, (-1, m)) for part in said)
         pairs = primary.unsqueeze(2) + context.unsqueeze(1)
         counts = ~torch.eye(m, dtype=torch.bool, device=x.device)
         if slot_mask is not None:

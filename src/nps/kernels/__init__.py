@@ -32,6 +32,7 @@ from torch import Tensor
 OPERATIONS = (
     "adam",
     "attention",
+    "batch_norm",
     "conv2d_cudnn",
     "conv2d_stack",
     "enlarge",

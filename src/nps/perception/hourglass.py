@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nps.perception.extractors import RELU, Norm
 from nps.rules.check import require_int
 
 if TYPE_CHECKING:
@@ -24,28 +25,45 @@ DEPTH = 3
 class Bottleneck(nn.Module):
     """Batch norm and ReLU before each of three convolutions, around which the input is added.
 
+    The convolutions have no biases. RPIN's have, but in all of this network a number added to a
+    channel is subtracted by the next batch norm.
+
     Shapes: (B, size_in, H, W) -> (B, size_out, H, W).
     """
 
     def __init__(self, size_in: int, size_out: int) -> None:
         super().__init__()
         middle = size_out // 2
-        self.norms = nn.ModuleList(nn.BatchNorm2d(size) for size in (size_in, middle, middle))
+        self.norms = nn.ModuleList(NormReLU(size) for size in (size_in, middle, middle))
         self.convolutions = nn.ModuleList(
             [
-                nn.Conv2d(size_in, middle, 1),
-                nn.Conv2d(middle, middle, 3, padding=1),
-                nn.Conv2d(middle, size_out, 1),
+                nn.Conv2d(size_in, middle, 1, bias=False),
+                nn.Conv2d(middle, middle, 3, padding=1, bias=False),
+                nn.Conv2d(middle, size_out, 1, bias=False),
             ]
         )
-        self.skip = nn.Identity() if size_in == size_out else nn.Conv2d(size_in, size_out, 1)
+        same = size_in == size_out
+        self.skip = nn.Identity() if same else nn.Conv2d(size_in, size_out, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         new = x
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
-            new = convolution(norm(new).relu())
+            new = convolution(norm(new))
         added: Tensor = self.skip(x) + new
         return added
+
+
+class NormReLU(Norm):
+    """Batch norm and ReLU with channels second, which lie last in memory.
+
+    Shapes: (B, C, H, W) -> (B, C, H, W).
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, RELU)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image.movedim(1, -1)).movedim(-1, 1)
 
 
 class Level(nn.Module):
@@ -61,7 +79,9 @@ class Level(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         below = self.up(self.below(self.down(F.max_pool2d(x, 2))))
-        new: Tensor = self.here(x) + F.interpolate(below, size=x.shape[-2:], mode="nearest")
+        with torch.autocast(x.device.type, enabled=False):  # which would copy numbers as float32
+            enlarged = F.interpolate(below, size=x.shape[-2:], mode="nearest")
+        new: Tensor = self.here(x) + enlarged
         return new
 
 
@@ -79,22 +99,21 @@ class Hourglass(nn.Module):
         require_int("width", width, at_least=8)
         quarter, half = width // 4, width // 2
         self.width = width
-        self.first = nn.Conv2d(3, quarter, 7, stride=2, padding=3)
-        self.norm = nn.BatchNorm2d(quarter)
+        self.first = nn.Conv2d(3, quarter, 7, stride=2, padding=3, bias=False)
+        self.norm = NormReLU(quarter)
         self.fine = Bottleneck(quarter, half)
         self.coarse = nn.Sequential(Bottleneck(half, width), Bottleneck(width, width))
         self.hourglass = Level(width, DEPTH)
         self.last = nn.Sequential(
             Bottleneck(width, width),
-            nn.Conv2d(width, width, 1),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
+            nn.Conv2d(width, width, 1, bias=False),
+            NormReLU(width),
             nn.Conv2d(width, width, 1),
         )
 
     def forward(self, images: UInt8[Tensor, "B H W 3"]) -> Float[Tensor, "B width H/4 W/4"]:
         x = (images.to(self.first.weight.dtype) / 127.5 - 1.0).permute(0, 3, 1, 2)  # channels_last
-        x = self.fine(self.norm(self.first(x)).relu())
+        x = self.fine(self.norm(self.first(x)))
         x = self.coarse(F.max_pool2d(x, 2))
         features: Tensor = self.last(self.hourglass(x))
         return features

@@ -218,7 +218,8 @@ class ConvRules(RuleSet):
         hidden = F.conv2d(x, weight_in.flatten(0, 1), bias_in.flatten(), padding=pad).relu()
         choice = choice.to(hidden.dtype)
         chosen = (hidden.unflatten(1, (n, -1)) * choice[..., None, None, None]).flatten(1, 2)
-        out = F.conv2d(chosen, weight_out.transpose(0, 1).flatten(1, 2), padding=pad)
+        side_by_side = weight_out.permute(1, 3, 4, 0, 2).flatten(-2).movedim(-1, 1)
+        out = F.conv2d(chosen, side_by_side, padding=pad)
         return out + (choice @ bias_out)[..., None, None]
 
     def outputs(

@@ -15,10 +15,12 @@ def pick(
     choice: Float[Tensor, "*batch P M"], slots: Float[Tensor, "*batch M *slot"], events: int = 1
 ) -> Float[Tensor, "*batch P *slot"]:
     """The chosen slots. A product with one-hot rows is exact: it adds only zeros to one slot."""
-    if events == 3:  # channels last, as convolutions want them: no copy if they are
-        columns, channels = slots.shape[-1], slots.shape[-3]
-        picked = pick(choice, slots.movedim(-3, -1).flatten(-3))
-        maps: Tensor = picked.unflatten(-1, (-1, columns, channels)).movedim(-1, -3)
+    if events == 3:
+        # Feature maps: long sums of few products, which cuBLAS does badly. Channels last, as
+        # convolutions want them.
+        flat = slots.movedim(-3, -1)
+        picked = choice.to(slots.dtype).unsqueeze(-1) * flat.flatten(-3).unsqueeze(-3)
+        maps: Tensor = picked.sum(-2).unflatten(-1, flat.shape[-3:]).movedim(-1, -3)
         return maps
     choice, flat = choice.to(slots.dtype), slots.flatten(-events)
     if choice.shape[-2] == 1 and slots.device.type == "cpu":  # slow at many tiny products
