@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from nps.perception.conv import XavierConv
 from nps.perception.extractors import Norm, ObjectEncoder
+from nps.training.precision import set_precision
 from nps.training.stack import Stack
 
 KINDS = {"small": 5, "medium": 10, "large": 50}
@@ -188,6 +189,7 @@ def test_a_stack_normalises_each_seed_by_itself(kind, size):
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_cuda_as_on_the_cpu(kind, size):
     """Where a stack's convolutions run in kernels of their own: slots and gradients."""
+    set_precision("float32")
     images, results = numbers(8, *size, 3), []
     for device in ("cpu", "cuda"):
         models = []

@@ -141,7 +141,9 @@ class StacksTask(Task):
     def measure(self, model: RPIN, part: Part) -> Measured:
         config = self.config
         way = None if part.four else self.mean_way
-        return measure(model, part, config.frames, config.test_frames, way)
+        # On a GPU most of a run's time would go into tests: thousands of roll-outs in float32.
+        with torch.backends.cudnn.flags(allow_tf32=True, deterministic=True):
+            return measure(model, part, config.frames, config.test_frames, way)
 
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         metrics = summary(measured)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 BLOCK = 2048
 """Numbers that a program takes at once."""
+PARTS, CHANNELS = 128, 16
+"""What a program that combines takes at once."""
 
 
 @triton.jit
@@ -59,26 +61,31 @@ def _moments(x, means, squares, rows, share, C: tl.constexpr, CP: tl.constexpr, 
 @triton.jit
 def _combine(
     means, squares, mean, variance, rows, share, parts,
-    C: tl.constexpr, CP: tl.constexpr, PARTS: tl.constexpr,
+    C: tl.constexpr, PARTS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Mean and variance of all rows from the moments of the shares."""
-    seed, c = tl.program_id(0), tl.arange(0, CP)
-    total = tl.zeros((PARTS, CP), tl.float32)
+    """Mean and variance of all rows, for some of the channels, from the moments of the shares."""
+    seed, c = tl.program_id(0), tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    total = tl.zeros((PARTS, CHANNELS), tl.float32)
     for first in range(0, parts, PARTS):
-        at, mask = _tile(first, parts, seed, C, CP, PARTS)
-        part = first + tl.arange(0, PARTS)
-        count = tl.minimum(tl.maximum(rows - part * share, 0), share).to(tl.float32)
-        total += tl.load(means + at, mask=mask, other=0.0) * count[:, None]
+        at, mask, count = _parts(first, seed, c, rows, share, parts, C, PARTS)
+        total += tl.load(means + at, mask=mask, other=0.0) * count
     average = tl.sum(total, 0) / rows
-    total = tl.zeros((PARTS, CP), tl.float32)
+    total = tl.zeros((PARTS, CHANNELS), tl.float32)
     for first in range(0, parts, PARTS):
-        at, mask = _tile(first, parts, seed, C, CP, PARTS)
-        part = first + tl.arange(0, PARTS)
-        count = tl.minimum(tl.maximum(rows - part * share, 0), share).to(tl.float32)
+        at, mask, count = _parts(first, seed, c, rows, share, parts, C, PARTS)
         apart = tl.load(means + at, mask=mask, other=0.0) - average[None, :]
-        total += tl.load(squares + at, mask=mask, other=0.0) + apart * apart * count[:, None]
+        total += tl.load(squares + at, mask=mask, other=0.0) + apart * apart * count
     tl.store(mean + seed * C + c, average, mask=c < C)
     tl.store(variance + seed * C + c, tl.sum(total, 0) / rows, mask=c < C)
+
+
+@triton.jit
+def _parts(first, seed, c, rows, share, parts, C: tl.constexpr, PARTS: tl.constexpr):
+    """Offsets of the parts from `first` on, a mask of those that exist, and their rows."""
+    part = first + tl.arange(0, PARTS)
+    at = (seed * parts + part)[:, None] * C + c[None, :]
+    count = tl.minimum(tl.maximum(rows - part * share, 0), share).to(tl.float32)
+    return at, (part < parts)[:, None] & (c < C)[None, :], count[:, None]
 
 
 def moments(x: Float[Tensor, "S *rows C"]) -> tuple[Float[Tensor, "S C"], Float[Tensor, "S C"]]:
@@ -92,7 +99,7 @@ def moments(x: Float[Tensor, "S *rows C"]) -> tuple[Float[Tensor, "S C"], Float[
     _moments[(parts, seeds)](
         x, means, squares, rows, share, C=channels, CP=padded, ROWS=tile, num_warps=4
     )
-    _combine[(seeds,)](
-        means, squares, mean, variance, rows, share, parts, channels, padded, PARTS=tile
+    _combine[(seeds, triton.cdiv(channels, CHANNELS))](
+        means, squares, mean, variance, rows, share, parts, channels, PARTS, CHANNELS
     )
     return mean, variance
