@@ -85,3 +85,17 @@ def test_crops_pass_gradients_on():
     crop(features, torch.tensor([[[0.2, 0.2, 0.65, 0.65]]])).sum().backward()
     assert (features.grad[0, 0, 1:4, 1:4] > 0).all()
     assert (features.grad[0, 0, 5] == 0).all()
+
+
+def test_cropped_features_are_those_of_torchvision():
+    """Where it can be imported: not beside torch's builds for CPUs."""
+    try:
+        from torchvision.ops import roi_align
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(str(error))
+    torch.manual_seed(0)
+    features, corners = torch.randn(2, 3, 14, 14), torch.rand(2, 4, 2) * 1.2 - 0.3
+    boxes = torch.cat([corners, corners + 0.05 + 0.5 * torch.rand(2, 4, 2)], -1)
+    edges = list(14 * boxes)
+    expected = roi_align(features, edges, 7, sampling_ratio=2, aligned=False)
+    torch.testing.assert_close(crop(features, boxes), expected.unflatten(0, (2, 4)))

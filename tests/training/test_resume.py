@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,18 @@ def test_a_seed_that_starts_over_costs_the_others_nothing(tmp_path, lost):
     assert "not every seed" not in err
     assert files(tmp_path / "seed-0") == before
     assert Run(tmp_path / "seed-1").metrics()[-1]["step"] == 20
+
+
+@pytest.mark.parametrize(("pause", "saved"), [(0.0, [5, 10, 15, 20]), (1e-9, [5, 20])])
+def test_slow_saves_are_rare(tmp_path, monkeypatch, pause, saved):
+    """Unless one is asked for after every epoch."""
+    write, seen = checkpoint.write, []
+
+    def slowly(folder, given):
+        seen.append(given.step)
+        time.sleep(0.2)  # 5 % of four seconds
+        return write(folder, given)
+
+    monkeypatch.setattr(checkpoint, "write", slowly)
+    go(tmp_path, seconds_between_saves=pause)
+    assert sorted(set(seen)) == saved

@@ -86,7 +86,7 @@ class Settings:
     stop_at: int | None = None
     """Stop after this step as if by a signal, saved and ready to resume."""
     seconds_between_saves: float = 30.0
-    """Saving is cheap but not free; in between, the best model is kept in memory."""
+    """At least: more where a save takes long. In between, the best model is kept in memory."""
     capture: bool = True
     """On CUDA, replay the step as a graph."""
     precision: Precision = "float32"

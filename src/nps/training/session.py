@@ -37,6 +37,8 @@ from nps.training.state import State
 from nps.training.step import Step
 from nps.training.task import Task
 
+SAVING = 0.05
+"""Share of the time that saving may take: models may be large, and disks slow."""
 STEPS_BETWEEN_AGREEMENTS = 20
 """How often several processes ask each other whether one of them received a signal."""
 
@@ -80,6 +82,7 @@ class TrainingSession:
         self.logs: list[MetricLog] = []
         self._log_lengths = [0] * len(self.seeds)
         self._saved_at = time.monotonic()
+        self._pause = settings.seconds_between_saves
 
     def restore(self, found: Sequence[Checkpoint | None]) -> None:
         """Continue from checkpoints, all of the same step, or from the beginning where None."""
@@ -148,7 +151,7 @@ class TrainingSession:
             if validation:
                 row["validation"] = validation[s]
             self.logs[s].write(row)
-        if time.monotonic() - self._saved_at > self.settings.seconds_between_saves:
+        if time.monotonic() - self._saved_at > self._pause:
             self._save()
         return means[healthy[0]] if healthy else {}
 
@@ -258,7 +261,7 @@ class TrainingSession:
 
     def _save(self) -> None:
         """Write a checkpoint for every healthy seed; the others keep their last good one."""
-        self._saved_at = time.monotonic()
+        began = self._saved_at = time.monotonic()
         if not distributed.is_first():
             return
         healthy = self._healthy()
@@ -274,6 +277,10 @@ class TrainingSession:
         # Only now: killed in between, all seeds still have the step before (`resume.py`).
         for folder in folders:
             checkpoint.prune(folder, self.step, self.settings.keep)
+        self._saved_at = time.monotonic()
+        wanted = self.settings.seconds_between_saves
+        if wanted > 0:  # 0: after every epoch, whatever it costs
+            self._pause = max(wanted, (self._saved_at - began) / SAVING)
 
     def _ids(self, members: Sequence[int]) -> dict[str, str | None]:
         """Seed -> id of its run, if it has one."""
