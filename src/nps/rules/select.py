@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
+import torch
 from torch import Tensor, nn
 
 from nps.rules.choice import hard_choice
@@ -79,4 +80,6 @@ def select_rules(
     temperature: float | Tensor,
 ) -> Float[Tensor, "*batch M N"]:
     """Algorithm 2: a one-hot rule for each slot; a zero row where no rule is allowed."""
+    if scores.shape[-1] == 1:  # nothing to choose, and nothing to learn from it
+        return torch.ones_like(scores) if allowed is None else allowed.expand_as(scores).to(scores)
     return hard_choice(scores, allowed=allowed, noise=noise, temperature=temperature)
