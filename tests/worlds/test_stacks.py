@@ -384,3 +384,15 @@ def test_without_mujoco_one_line_names_the_extra(tmp_path, monkeypatch):
     assert "falling towers need the extra" in said
     assert "[stacks]" in said
     assert not (tmp_path / "new").exists()
+
+
+def test_autocast_changes_no_picture(falls):
+    """A training in bf16 draws its pictures within its step."""
+    few = stacks.Episodes.of(falls["train"])
+    shapes = few.shapes(8)
+    with torch.autocast("cpu", torch.bfloat16):
+        drawn = stacks.render(shapes, few.colour, pixels=32), stacks.masks(shapes)
+        places = stacks.centres(few.position)
+    assert torch.equal(drawn[0], stacks.render(shapes, few.colour, pixels=32))
+    assert torch.equal(drawn[1], stacks.masks(shapes))
+    assert torch.equal(places, stacks.centres(few.position))

@@ -34,9 +34,20 @@ def place(device: torch.device | str = "cpu") -> Float[Tensor, "3"]:
     return torch.tensor(PLACE).to(device)
 
 
+def times(
+    vectors: Float[Tensor, "*batch R 3"], matrix: Float[Tensor, "*#batch 3 3"]
+) -> Float[Tensor, "*batch R 3"]:
+    """vectors @ matrix, in sums: a product rounds to bf16 under autocast, or to TF32, which is
+    pixels. With one matrix for all vectors these may have any shape."""
+    rows = matrix.unbind(-2) if matrix.dim() == 2 else matrix.unsqueeze(-3).unbind(-2)
+    x, y, z = (part.unsqueeze(-1) for part in vectors.unbind(-1))
+    result: Tensor = x * rows[0] + y * rows[1] + z * rows[2]
+    return result
+
+
 def project(points: Float[Tensor, "*batch 3"], pixels: int = PIXELS) -> Float[Tensor, "*batch 2"]:
     """Column and row at which points of the world appear."""
-    right, up, back = ((points - place(points.device)) @ axes(points.device)).unbind(-1)
+    right, up, back = times(points - place(points.device), axes(points.device)).unbind(-1)
     scale = pixels / (2 * tan(VIEW / 2))
     return torch.stack([pixels / 2 - scale * right / back, pixels / 2 + scale * up / back], -1)
 
@@ -46,7 +57,7 @@ def rays(at: Float[Tensor, "*batch 2"], pixels: int = PIXELS) -> Float[Tensor, "
     column, row = at.unbind(-1)
     scale = 2 * tan(VIEW / 2) / pixels
     right, up = scale * (column - pixels / 2), scale * (pixels / 2 - row)
-    towards = torch.stack([right, up, -torch.ones_like(right)], -1) @ axes(at.device).T
+    towards = times(torch.stack([right, up, -torch.ones_like(right)], -1), axes(at.device).T)
     return torch.nn.functional.normalize(towards, dim=-1)
 
 

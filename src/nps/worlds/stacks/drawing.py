@@ -93,7 +93,7 @@ def _shade(
     # A ray that misses gets some normal, too; it is not used.
     facing = torch.where(on_shape, normals(shapes, which, at), facing)
     lamp = F.normalize(torch.tensor(LIGHT, device=device), dim=0)
-    bright = (facing @ lamp).clamp(min=0.0)
+    bright = (facing * lamp).sum(-1).clamp(min=0.0)
     bright = bright * ~hidden(shapes, at + LIFT * facing, lamp)
     return ink * (AMBIENT + (1 - AMBIENT) * bright).unsqueeze(-1)
 

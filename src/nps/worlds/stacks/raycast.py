@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from nps.worlds.stacks.camera import times
 from nps.worlds.stacks.towers import CUBOID, CYLINDER, SPHERE
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Shapes(NamedTuple):
         """Rays in the frame of each shape: (B, #R, 3) -> (B, M, #R, 3)."""
         turns = self.turns()
         away = start.unsqueeze(1) - self.position.unsqueeze(2)
-        return away @ turns, towards.unsqueeze(1) @ turns
+        return times(away, turns), times(towards.unsqueeze(1), turns)
 
 
 def distances(
@@ -84,7 +85,7 @@ def normals(shapes: Shapes, hit: Int[Tensor, "B R"], at: Float[Tensor, "B R 3"])
     turns = turns.unflatten(-1, (3, 3))
     kind = shapes.kind.gather(1, hit)
     half = shapes.size.gather(1, pick)
-    q = ((at - shapes.position.gather(1, pick)).unsqueeze(-2) @ turns).squeeze(-2)
+    q = times((at - shapes.position.gather(1, pick)).unsqueeze(-2), turns).squeeze(-2)
     share = q / half
     face = torch.nn.functional.one_hot(share.abs().argmax(-1), 3) * share.sign()
     side = torch.cat([q[..., :2], torch.zeros_like(q[..., :1])], -1) / half[..., :1]
@@ -94,7 +95,7 @@ def normals(shapes: Shapes, hit: Int[Tensor, "B R"], at: Float[Tensor, "B R 3"])
     of_cylinder = torch.where(on_end.unsqueeze(-1), end, side)
     kind = kind.unsqueeze(-1)
     own = torch.where(kind == CUBOID, face, torch.where(kind == CYLINDER, of_cylinder, share))
-    facing: Tensor = (turns @ own.unsqueeze(-1)).squeeze(-1)
+    facing: Tensor = times(own.unsqueeze(-2), turns.mT).squeeze(-2)
     return facing
 
 
