@@ -63,6 +63,15 @@ class Latent(NamedTuple):
         return 0.5 * (self.mean.square() + spread - self.log_variance - 1.0).mean()
 
 
+class Weights(NamedTuple):
+    """Of what is done in every frame, cast once."""
+
+    join: Float[Tensor, "C C 1 1"]
+    """The part for the slots."""
+    predict: Float[Tensor, "C C 1 1"]
+    interaction: dict[str, Tensor]
+
+
 class RPIN(nn.Module):
     """Where shapes go, from one picture.
 
@@ -129,24 +138,36 @@ class RPIN(nn.Module):
             steps: T, how many frames.
             return_trace: also record what fires.
         """
-        b, m = slots.shape[:2]
-        told = self._told(latent, steps)
-        join, predict = cast(self.join.weight[:, : self.width]), cast(self.predict.weight)
-        layer = self.interaction
-        rules = {} if layer is None else {k: cast(p) for k, p in layer.named_parameters()}
+        told, weights = self._told(latent, steps), self._weights()
         states, traces = [], []
         for t in range(steps):
-            x = F.conv2d(slots.flatten(0, 1), join).unflatten(0, (b, m))
-            x = (x + told[:, t, None, :, None, None]).relu()
-            x, trace = self._interact(F.normalize(x.float(), dim=2), rules, return_trace)
-            x = F.conv2d(x.flatten(0, 1), predict, self.predict.bias)
-            slots = x.relu().unflatten(0, (b, m))
+            slots, trace = self._frame(slots, told[:, t], weights, return_trace)
             states.append(slots)
             traces += [] if trace is None else [trace]
         flat = torch.stack(states, 1).flatten(3)
         masks = self.mask(flat).float().unflatten(-1, (MASK, MASK))
         trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
         return Prediction(self.box(flat).float(), masks, trace)
+
+    def _frame(
+        self,
+        slots: Float[Tensor, "B M C 7 7"],
+        told: Float[Tensor, "B C"],
+        weights: Weights,
+        traced: bool,
+    ) -> tuple[Float[Tensor, "B M C 7 7"], Trace | None]:
+        """The next frame's slots."""
+        b, m = slots.shape[:2]
+        x = F.conv2d(slots.flatten(0, 1), weights.join).unflatten(0, (b, m))
+        x = (x + told[:, None, :, None, None]).relu()
+        x, trace = self._interact(F.normalize(x.float(), dim=2), weights.interaction, traced)
+        x = F.conv2d(x.flatten(0, 1), weights.predict, self.predict.bias)
+        return x.relu().unflatten(0, (b, m)), trace
+
+    def _weights(self) -> Weights:
+        layer = self.interaction
+        between = {} if layer is None else {k: cast(p) for k, p in layer.named_parameters()}
+        return Weights(cast(self.join.weight[:, : self.width]), cast(self.predict.weight), between)
 
     def _told(self, latent: Float[Tensor, "B 8"], steps: int) -> Float[Tensor, "B T C"]:
         """What the latent adds to each cell in each frame: its share of `join`."""
