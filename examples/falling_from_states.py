@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nps.worlds import stacks
 
 FRAMES, NEAR = 30, 15
-EPOCHS, BATCH = 300, 60
+EPOCHS, BATCH = 200, 60
 
 
 def turned(rotation: Tensor) -> Tensor:
@@ -69,8 +69,8 @@ def train(seed: int) -> tuple[float, float]:
     mean, spread = x.mean(0), x.std(0) + 1e-3
     scale = y.std(0) + 1e-3
     model = nn.Sequential(
-        nn.Linear(x.shape[1], 512), nn.ReLU(), nn.Dropout(0.1),
-        nn.Linear(512, 512), nn.ReLU(), nn.Dropout(0.1),
+        nn.Linear(x.shape[1], 512), nn.ReLU(), nn.Dropout(0.5),
+        nn.Linear(512, 512), nn.ReLU(), nn.Dropout(0.5),
         nn.Linear(512, y.shape[1]),
     )  # fmt: skip
     adam = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)

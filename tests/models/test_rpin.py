@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from nps.interactions.cin import CIN
-from nps.models.rpin import RPIN, Latent, make_interaction
+from nps.models.rpin import RPIN, Latent, cells, make_interaction
 from nps.rules import ParallelNPS, RuleConfig, SequentialNPS
 
 KINDS = {"cin": CIN, "pnps": ParallelNPS, "snps": SequentialNPS, "none": type(None)}
@@ -99,6 +99,26 @@ def test_every_parameter_learns_from_pictures(kind):
         if "rules.embedding" not in name and "weight_ih" not in name:  # the LSTM's input is zero
             assert parameter.grad is not None, name
             assert parameter.grad.isfinite().all()
+
+
+def test_cells_of_a_box():
+    boxes = torch.tensor([[[0.0, 0.1, 0.7, 0.8], [-0.2, 0.3, 0.15, 0.65]]])
+    found = cells(boxes)
+    assert found.shape == (1, 2, 2, 7, 7)
+    for m, (left, top, side) in enumerate([(0.0, 0.1, 0.7), (-0.2, 0.3, 0.35)]):
+        for i in range(7):
+            for j in range(7):
+                place = torch.tensor([left + (j + 0.5) * side / 7, top + (i + 0.5) * side / 7])
+                torch.testing.assert_close(found[0, m, :, i, j], place)
+
+
+@pytest.mark.parametrize("coordinates", [False, True])
+def test_slots_that_look_alike_differ_by_their_coordinates(coordinates):
+    model = make("none", coordinates=coordinates)
+    features = torch.ones(1, 8, 20, 20)
+    boxes = torch.tensor([[[0.1, 0.1, 0.3, 0.3], [0.6, 0.5, 0.8, 0.7]]])
+    first, second = model.encode(features, boxes)[0]
+    assert torch.allclose(first, second, atol=1e-5) != coordinates
 
 
 def test_the_divergence_is_that_of_torch():

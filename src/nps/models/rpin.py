@@ -80,6 +80,8 @@ class RPIN(nn.Module):
         width: C, channels of a slot (RPIN: 256).
         select_by: what rules and contexts are chosen by: the mean of a slot over its cells, or all
             of its numbers.
+        coordinates: tell slots where in the picture their cells are (RPIN does not). What is cut
+            out of a picture hardly shows that, and in training the latent tells it instead.
     """
 
     def __init__(
@@ -88,11 +90,16 @@ class RPIN(nn.Module):
         width: int = 256,
         *,
         select_by: SelectBy = "pooled",
+        coordinates: bool = False,
     ) -> None:
         super().__init__()
-        self.width, self.select_by = width, select_by
+        self.width, self.select_by, self.coordinates = width, select_by, coordinates
         self.backbone = Hourglass(width)
-        self.to_slots = nn.Sequential(*(x for _ in range(3) for x in conv_relu(width, width)))
+        self.to_slots = nn.Sequential(
+            *conv_relu(width + 2 * coordinates, width),
+            *conv_relu(width, width),
+            *conv_relu(width, width),
+        )
         self.posterior = nn.Sequential(
             *conv_relu(2 * width, width, stride=2),
             *conv_relu(width, width, stride=2),
@@ -114,6 +121,8 @@ class RPIN(nn.Module):
     ) -> Float[Tensor, "B M C 7 7"]:
         """The slots of the first frame; boxes as edges, in sides of the picture."""
         cropped = crop(features, boxes, CELLS)
+        if self.coordinates:
+            cropped = torch.cat([cropped, 2 * cells(boxes).to(cropped) - 1], 2)
         slots: Tensor = self.to_slots(cropped.flatten(0, 1)).unflatten(0, cropped.shape[:2])
         return slots
 
@@ -196,6 +205,14 @@ class RPIN(nn.Module):
         """Scaled, so that a channel is about 1: the slots have length 1 in every cell."""
         scaled: Tensor = self.width**0.5 * slots
         return scaled.mean((-2, -1)) if self.select_by == "pooled" else scaled.flatten(2)
+
+
+def cells(boxes: Float[Tensor, "B M 4"]) -> Float[Tensor, "B M 2 7 7"]:
+    """Columns and rows of the centres of the cells of boxes, in sides of the picture."""
+    share = (torch.arange(CELLS, device=boxes.device) + 0.5) / CELLS
+    start, end = boxes[..., :2].unsqueeze(-1), boxes[..., 2:].unsqueeze(-1)
+    column, row = torch.lerp(start, end, share).unbind(2)
+    return torch.stack(torch.broadcast_tensors(column.unsqueeze(-2), row.unsqueeze(-1)), 2)
 
 
 def cast(weight: Tensor) -> Tensor:

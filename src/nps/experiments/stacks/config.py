@@ -53,6 +53,8 @@ class Config(RuleSettings):
     """Subtracted from the null rule's bids in parallel NPS."""
     select_by: SelectBy = "pooled"
     """What of a feature map rules and contexts are chosen by: its mean, or all of its numbers."""
+    coordinates: bool = False
+    """Whether slots are told where they are in the picture; RPIN's are not."""
     settle_from: float | None = None
     """Fraction of training after which choices have no noise; none: never."""
     pixels: int = 224
@@ -107,6 +109,7 @@ class Config(RuleSettings):
             require_int(name, getattr(self, name), at_least=1, at_most=getattr(Settings, split))
         for name in ("mask_weight", "divergence_weight"):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
-        require_type("as_released", self.as_released, bool, "True or False")
+        for name in ("as_released", "coordinates"):
+            require_type(name, getattr(self, name), bool, "True or False")
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)
