@@ -7,12 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import mutual_info_score
 
 from nps.experiments.stacks import PRESETS, QUICK, Config, Stacks, StacksTask
 from nps.experiments.stacks import data as making
-from nps.experiments.stacks.evaluation import errors, fires, holds, summary
+from nps.experiments.stacks.evaluation import errors, summary
 from nps.experiments.stacks.pictures import frame_box, rule_arrow
 from nps.experiments.stacks.report import write_report
+from nps.experiments.stacks.rule_use import fires, holds, told, uses
 from nps.experiments.stacks.task import DISCOUNT, SETTLE, discounts
 from nps.inspect.report import Table
 from nps.models.rpin import Prediction
@@ -245,6 +247,31 @@ def test_contexts_are_compared_with_contacts(data):
     torch.testing.assert_close(fired["fires_level_2"], expected[:, 2])
     total = sum(fired[f"count_fires_{kind}"].sum() for kind in stacks.KINDS)
     torch.testing.assert_close(total, expected.sum())
+    rule, scores = torch.where(context >= 0, context % 2, -1), torch.zeros(*context.shape, 2)
+    used = uses(trace._replace(rule=rule, rule_scores=scores), some)
+    for b in range(3):
+        for m in range(3):
+            for name, wanted in (("null", set()), ("0", {0}), ("1", {1})):
+                rules = [
+                    {c % 2 for c in column if c >= 0} for column in context[b, :, :, m].tolist()
+                ]
+                count = sum(wanted <= each if wanted else not each for each in rules)
+                assert used[f"count_use_{name}_level_{m}"][b] == count
+    by_shape = sum(used[f"count_use_null_{kind}"] for kind in stacks.KINDS)
+    assert torch.equal(by_shape, sum(used[f"count_use_null_level_{m}"] for m in range(3)))
+
+
+def test_what_groups_tell_about_rules():
+    assert told(torch.tensor([[5.0, 0.0, 0.0], [0.0, 3.0, 9.0]])) == pytest.approx(1.0)
+    assert told(torch.tensor([[2.0, 4.0, 6.0], [1.0, 2.0, 3.0]])) == pytest.approx(0.0, abs=1e-9)
+    assert told(torch.tensor([[2.0, 4.0, 6.0], [0.0, 0.0, 0.0]])) == 0.0
+    counts = torch.tensor([[7, 2, 0], [1, 5, 3]])
+    rule, group = (torch.cat([torch.full((int(n),), at[axis]) for at, n in np.ndenumerate(counts)])
+                   for axis in (0, 1))  # fmt: skip
+    shares = np.bincount(rule) / len(rule)
+    entropy = -(shares * np.log(shares)).sum()
+    expected = mutual_info_score(rule.numpy(), group.numpy()) / entropy
+    assert told(counts.float()) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

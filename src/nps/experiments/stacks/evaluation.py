@@ -3,7 +3,7 @@
 RPIN's metric is 1,000 times the mean squared distance of centres, in sides of the picture: over
 frames 1 to 15, as in training, and over 16 to 30. A model draws a latent for each prediction; RPIN
 reports the best of 10 or 100 draws for each episode. That can be bought by drawing more often, so
-the mean over draws stands beside it.
+the mean over draws stands beside it, and the one guess of the likeliest latent, 0.
 """
 
 from __future__ import annotations
@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from nps.experiments.stacks import rule_use
+from nps.experiments.stacks.rule_use import Measured
 from nps.models.rpin import LATENT, RPIN
 from nps.rules import Trace
-from nps.worlds.stacks import KINDS, Episodes, boxes, centres
+from nps.worlds.stacks import Episodes, boxes, centres
 
 if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
 
 FEW = 10
 """Draws of which the best is reported, besides the best of all."""
-MOVING = 0.01
-"""Way of a shape in a frame, in units of the world, above which it counts as moving."""
 TOGETHER = 5
 """Draws that are predicted at once."""
-
-Measured = dict[str, Tensor]
-"""An entry for each episode."""
 
 
 class Part(NamedTuple):
@@ -76,48 +73,18 @@ def measure(
         found.append(errors(middle, true.unsqueeze(1)))
         if predicted.trace is not None:
             trace = Trace(*(x[::count] for x in predicted.trace))  # of the first draw
+    likeliest = model.unroll(slots, torch.zeros_like(part.latents[:, 0]), frames).boxes[..., :2]
     error = torch.cat(found, 1)
     measured = {"near": error[..., :near].mean(-1), "far": error[..., near:].mean(-1)}
-    floors = {"still": errors(first, true)}
+    guesses = {"centre": errors(likeliest, true), "still": errors(first, true)}
     if mean_way is not None:
-        floors["average"] = errors(first + mean_way, true)
-    for name, values in floors.items():
+        guesses["average"] = errors(first + mean_way, true)
+    for name, values in guesses.items():
         measured[f"{name}_near"] = values[:, :near].mean(-1)
         measured[f"{name}_far"] = values[:, near:].mean(-1)
     if trace is not None:
-        measured |= holds(trace, episodes, frames) | fires(trace, episodes)
+        measured |= rule_use.measure(trace, episodes, frames)
     return measured
-
-
-def holds(trace: Trace, episodes: Episodes, frames: int) -> Measured:
-    """Is the context of a moving shape one that it touches? Counted at the last stage in which the
-    shape was changed, for shapes that touch another one."""
-    place, touched = episodes.position[:, : frames + 1], episodes.touched[:, 1 : frames + 1]
-    moves = (place[:, 1:] - place[:, :-1]).norm(dim=-1) > MOVING
-    context = trace.context[:, :, 0]
-    for stage in range(1, trace.context.shape[2]):
-        later = trace.context[:, :, stage]
-        context = torch.where(later >= 0, later, context)
-    m = context.shape[-1]
-    others = (context >= 0) & (context != torch.arange(m, device=context.device))
-    asked = others & moves & touched.any(-1)
-    right = touched.gather(-1, context.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    chance = touched.float().sum(-1) / (m - 1)
-    return {
-        "count_asked": asked.sum((1, 2)),
-        "count_right": (asked & right).sum((1, 2)),
-        "count_chance": (asked * chance).sum((1, 2)),
-    }
-
-
-def fires(trace: Trace, episodes: Episodes) -> Measured:
-    """How often a rule fires on each level of the tower, and on each kind of shape."""
-    fired = trace.fired.any(2).float().mean(1)  # (B, M)
-    found = {f"fires_level_{i}": fired[:, i] for i in range(fired.shape[1])}
-    for number, kind in enumerate(KINDS):
-        own = (episodes.kind == number).to(fired.dtype)
-        found[f"count_{kind}"], found[f"count_fires_{kind}"] = own.sum(1), (own * fired).sum(1)
-    return found
 
 
 def summary(measured: Measured) -> dict[str, float]:
@@ -129,12 +96,7 @@ def summary(measured: Measured) -> dict[str, float]:
         metrics[f"{name}_p1"] = near.gather(1, best).mean().item()
         metrics[f"{name}_p2"] = far.gather(1, best).mean().item()
     sums = {name: x.double().sum().item() for name, x in measured.items() if "count_" in name}
-    if sums.get("count_asked"):
-        metrics["held"] = sums["count_right"] / sums["count_asked"]
-        metrics["held_chance"] = sums["count_chance"] / sums["count_asked"]
-    for kind in KINDS:
-        if sums.get(f"count_{kind}"):
-            metrics[f"fires_{kind}"] = sums[f"count_fires_{kind}"] / sums[f"count_{kind}"]
+    metrics |= rule_use.summary(sums)
     means = {name: x.double().mean().item() for name, x in measured.items() if name not in sums}
     named = {"_near": "_p1", "_far": "_p2"}
     for name, value in means.items():

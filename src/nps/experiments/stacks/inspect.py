@@ -31,7 +31,8 @@ def inspect_stacks(task: StacksTask, model: RPIN) -> list[ReportPart]:
 
 
 def error_table(found: dict[str, dict[str, float]], towers: int) -> Table:
-    floors = {"": "model, mean draw", "best10_": "model, best of 10", "still_": "nothing moves"}
+    floors = {"": "model, mean draw", "best10_": "model, best of 10"}
+    floors |= {"centre_": "model, likeliest latent", "still_": "nothing moves"}
     rows = [
         [SETS[split], label, *(f"{metrics[f'{prefix}{m}']:.2f}" for m in ("p1", "p2"))]
         for split, metrics in found.items()
@@ -60,7 +61,25 @@ def rule_table(found: dict[str, dict[str, float]]) -> list[ReportPart]:
         "How often a rule, not the null rule, fires; and of shapes that move and touch another "
         "one, how often the rule's context is one they touch."
     )
-    return [Table(["", *(SETS[split] for split in with_rules)], cells, caption)]
+    tables: list[ReportPart] = [Table(["", *(SETS[split] for split in with_rules)], cells, caption)]
+    return [*tables, use_table(with_rules["test"])] if "test" in with_rules else tables
+
+
+def use_table(metrics: dict[str, float]) -> Table:
+    """Which rule is used on which level, and on which kind of shape."""
+    columns = {level: f"level_{i}" for i, level in enumerate(LEVELS)}
+    columns |= {f"{kind}s": kind for kind in KINDS}
+    columns = {name: key for name, key in columns.items() if f"use_null_{key}" in metrics}
+    rules = [key.split("_")[1] for key in metrics if key.startswith("use_") and "level_0" in key]
+    rows = [
+        [
+            "null rule" if rule == "null" else f"rule {rule}",
+            *(f"{metrics[f'use_{rule}_{key}']:.0%}" for key in columns.values()),
+        ]
+        for rule in rules
+    ]
+    caption = "Towers of three shapes: how often each rule is used, by level and by kind of shape."
+    return Table(["", *columns], rows, caption)
 
 
 def pictures(task: StacksTask, model: RPIN, part: Part, split: str) -> list[ReportPart]:

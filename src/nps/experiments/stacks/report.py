@@ -67,7 +67,7 @@ def cell(runs: Sequence[Result], metric: str, style: str = ".2f") -> str:
 
 def error_table(results: Results, prefix: str) -> Table:
     """The paper's metric for the best of some draws, and for all of them."""
-    metrics = [f"{kind}{m}" for kind in ("best10_", "best_", "") for m in ("p1", "p2")]
+    metrics = [f"{kind}{m}" for kind in ("best10_", "best_", "centre_", "") for m in ("p1", "p2")]
     rows = [
         [
             LABELS.get(name, name),
@@ -80,15 +80,17 @@ def error_table(results: Results, prefix: str) -> Table:
     for floor, label in FLOORS.items():
         cells = [cell(first, f"{prefix}{floor}_{m}") for m in ("p1", "p2")]
         if cells[0] != NONE:
-            rows.append([label, NONE, NONE, *[NONE] * 4, *cells])
+            rows.append([label, NONE, NONE, *[NONE] * 4, *cells, NONE, NONE])
     shapes = "Towers of four shapes" if prefix else "Towers of three shapes, as in training"
     caption = (
         f"{shapes}: 1,000 × mean squared distance of centres, in image sides; near: the frames of "
         "training (1 to 15), far: those after them. Best of 10 and of all draws of the latent for "
-        "each tower, and the mean over draws. Median over seeds (range)."
+        "each tower, the one guess of the likeliest latent, and the mean over draws. Median over "
+        "seeds (range)."
     )
     head = ["Model", "Paper, near", "far", "Best of 10, near", "far", "Best of all, near", "far"]
-    return Table([*head, "Mean, near", "far"], rows, caption, "four" if prefix else "")
+    head += ["One guess, near", "far", "Mean, near", "far"]
+    return Table(head, rows, caption, "four" if prefix else "")
 
 
 def rule_table(results: Results) -> list[Part]:
@@ -100,6 +102,7 @@ def rule_table(results: Results) -> list[Part]:
             cell(runs, "held_chance", ".0%"),
             *(cell(runs, f"fires_level_{i}", ".0%") for i in range(LEVELS)),
             *(cell(runs, f"fires_{kind}", ".0%") for kind in ("cuboid", "cylinder", "sphere")),
+            *(cell(runs, f"rule_by_{group}", ".0%") for group in ("level", "shape")),
         ]
         for name, runs in results.items()
         if any("fires_level_0" in run.test for run in runs)
@@ -107,8 +110,10 @@ def rule_table(results: Results) -> list[Part]:
     caption = (
         "Held: of shapes that move and touch another one, how often the context is one they touch; "
         "chance: a random other shape. Then how often a rule, not the null rule, fires: on the "
-        "lowest shape, the middle one and the uppermost; on cuboids, cylinders and spheres."
+        "lowest shape, the middle one and the uppermost; on cuboids, cylinders and spheres. Told: "
+        "how much of the choice between rules, and the null rule, the level or the kind explains."
     )
     head = ["Model", "Held", "chance", "Fires: lowest", "middle", "uppermost"]
-    table = Table([*head, "cuboids", "cylinders", "spheres"], rows, caption, "rules")
+    head += ["cuboids", "cylinders", "spheres", "Told by level", "by kind"]
+    table = Table(head, rows, caption, "rules")
     return [table] if rows else []

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nps.experiments.stacks.config import Config
-from nps.experiments.stacks.evaluation import FEW, Measured, Part, draw_latents, measure, summary
+from nps.experiments.stacks.evaluation import FEW, Part, draw_latents, measure, summary
+from nps.experiments.stacks.rule_use import Measured
 from nps.models.rpin import LATENT, RPIN, make_interaction
 from nps.training import rng
 from nps.training.data import Made
