@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FEW = 10
 """Draws of which the best is reported, besides the best of all."""
-TOGETHER = 5
+TOGETHER = 20
 """Draws that are predicted at once."""
 
 
