@@ -20,6 +20,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from nps.interactions.cin import CIN
+from nps.models.unit import unit
 from nps.perception.hourglass import Hourglass, crop
 from nps.rules import ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 
@@ -169,7 +170,7 @@ class RPIN(nn.Module):
         b, m = slots.shape[:2]
         x = F.conv2d(slots.flatten(0, 1), weights.join).unflatten(0, (b, m))
         x = (x + told[:, None, :, None, None]).relu()
-        x, trace = self._interact(F.normalize(x.float(), dim=2), weights.interaction, traced)
+        x, trace = self._interact(unit(x, 2), weights.interaction, traced)
         x = F.conv2d(x.flatten(0, 1), weights.predict, self.predict.bias)
         return x.relu().unflatten(0, (b, m)), trace
 
@@ -203,8 +204,9 @@ class RPIN(nn.Module):
 
     def _features(self, slots: Float[Tensor, "B M C 7 7"]) -> Float[Tensor, "B M F"]:
         """Scaled, so that a channel is about 1: the slots have length 1 in every cell."""
-        scaled: Tensor = self.width**0.5 * slots
-        return scaled.mean((-2, -1)) if self.select_by == "pooled" else scaled.flatten(2)
+        features = slots.mean((-2, -1)) if self.select_by == "pooled" else slots.flatten(2)
+        scaled: Tensor = self.width**0.5 * features
+        return scaled
 
 
 def cells(boxes: Float[Tensor, "B M 4"]) -> Float[Tensor, "B M 2 7 7"]:
