@@ -15,7 +15,7 @@ from nps.experiments.stacks.evaluation import errors, summary
 from nps.experiments.stacks.pictures import frame_box, rule_arrow
 from nps.experiments.stacks.report import write_report
 from nps.experiments.stacks.rule_use import fires, holds, told, uses
-from nps.experiments.stacks.task import DISCOUNT, SETTLE, discounts
+from nps.experiments.stacks.task import DISCOUNT, SETTLE, discounts, divergence_weight
 from nps.inspect.report import Table
 from nps.models.rpin import Prediction
 from nps.rules import Trace
@@ -297,6 +297,16 @@ def test_each_model_trains_and_is_tested_by_the_command(tmp_path, flags):
     assert ("four_fires_level_3" in tested) == (
         not {"--interaction=cin", "--interaction=none"} & {*flags}
     )
+
+
+def test_the_price_of_the_latent_falls_until_halfway():
+    config = dataclasses.replace(PRESETS["stacks"].config, divergence_start=3e-1)
+    for progress, expected in ((0.0, 3e-1), (0.25, 3e-3), (0.5, 3e-5), (0.9, 3e-5)):
+        assert divergence_weight(config, torch.tensor(progress)).item() == pytest.approx(expected)
+    same = dataclasses.replace(config, divergence_start=None)
+    assert divergence_weight(same, torch.tensor(0.0)) == 3e-5
+    with pytest.raises(ValueError, match="divergence_start: got weights of 0, expected more"):
+        dataclasses.replace(config, divergence_weight=0.0)
 
 
 @pytest.mark.parametrize("kind", ["pnps", "cin"])

@@ -69,6 +69,9 @@ class Config(RuleSettings):
     """Weight of the masks in the loss."""
     divergence_weight: float = 3e-5
     """Weight of the latent's divergence from the normal distribution."""
+    divergence_start: float | None = None
+    """That weight at the start of training, from where it falls by halfway; none: the same all the
+    time. A latent that is dear at first leaves it to the picture to tell what it can."""
     as_released: bool = False
     """Restore two slips of RPIN's program: the last picture is not mirrored with the first, and the
     masks of later frames are not discounted."""
@@ -111,5 +114,10 @@ class Config(RuleSettings):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
         for name in ("as_released", "coordinates"):
             require_type(name, getattr(self, name), bool, "True or False")
+        if self.divergence_start is not None:
+            start, end = self.divergence_start, self.divergence_weight
+            require_number("divergence_start", start, 0.0, 1e3, open_top=False)
+            if min(start, end) == 0:
+                raise ValueError("divergence_start: got weights of 0, expected more at both ends")
         if self.settle_from is not None:
             require_number("settle_from", self.settle_from, 0.0, 1.0, open_top=False)

@@ -116,7 +116,8 @@ class StacksTask(Task):
             "divergence": latent.divergence(),
         }
         loss = parts["boxes"] + config.mask_weight * parts["masks"]
-        return loss + config.divergence_weight * parts["divergence"], parts
+        price = divergence_weight(config, batch.progress)
+        return loss + price * parts["divergence"], parts
 
     # -- validation and test ------------------------------------------------------------------
 
@@ -183,6 +184,15 @@ def draw(episodes: Episodes, frame: int, pixels: int) -> UInt8[Tensor, "E pixels
 def flip(x: Tensor, flipped: Bool[Tensor, "B"], dim: int) -> Tensor:
     """Mirror some of the pictures."""
     return torch.where(flipped.view(-1, *[1] * (x.dim() - 1)), x.flip(dim), x)
+
+
+def divergence_weight(config: Config, progress: Float[Tensor, ""]) -> Float[Tensor, ""] | float:
+    """What the latent costs: from halfway on its price, before that perhaps another one."""
+    end, start = config.divergence_weight, config.divergence_start
+    if start is None:
+        return end
+    weight: Tensor = end * (start / end) ** (1.0 - 2.0 * progress).clamp(min=0.0)
+    return weight
 
 
 def discounts(progress: Float[Tensor, ""], frames: int) -> Float[Tensor, "frames"]:
