@@ -18,26 +18,11 @@ FRAMES, NEAR = 30, 15
 EPOCHS, BATCH = 200, 60
 
 
-def turned(rotation: Tensor) -> Tensor:
-    """Quaternions as the upper rows of rotation matrices, which do not jump."""
-    w, x, y, z = rotation.unbind(-1)
-    return torch.stack(
-        [
-            1 - 2 * (y * y + z * z),
-            2 * (x * y - w * z),
-            2 * (x * z + w * y),
-            2 * (x * y + w * z),
-            1 - 2 * (x * x + z * z),
-            2 * (y * z - w * x),
-        ],
-        -1,
-    )
-
-
 def read(episodes: stacks.Episodes) -> tuple[Tensor, Tensor]:
     """States of the first frame, and the ways of the centres from there."""
     kind = nn.functional.one_hot(episodes.kind, len(stacks.KINDS))
-    first = [episodes.position[:, 0], turned(episodes.rotation[:, 0]), kind, episodes.size]
+    turns = episodes.shapes(0).turns()[..., :2, :].flatten(-2)  # unlike quaternions, without jumps
+    first = [episodes.position[:, 0], turns, kind, episodes.size]
     places = stacks.centres(episodes.position[:, : FRAMES + 1])
     return torch.cat(first, -1).flatten(1), (places[:, 1:] - places[:, :1]).flatten(1)
 

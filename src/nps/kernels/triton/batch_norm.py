@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nps.kernels.triton.common import power_of_2, split_rows
+from nps.kernels.triton.common import per_column, power_of_2, split_rows
 from nps.kernels.triton.moments import _tile, moments
 
 if TYPE_CHECKING:
@@ -23,24 +23,17 @@ BLOCK = 4096
 
 
 @triton.jit
-def _channel(values, seed, C: tl.constexpr, CP: tl.constexpr):
-    """One number for each channel."""
-    c = tl.arange(0, CP)
-    return tl.load(values + seed * C + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
-
-
-@triton.jit
 def _forward(
     x, weight, bias, mean, variance, result, rows,
     SLOPE: tl.constexpr, EPSILON: tl.constexpr, C: tl.constexpr, CP: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
     first, seed = tl.program_id(0) * ROWS, tl.program_id(1)
-    inverse = tl.rsqrt(_channel(variance, seed, C, CP) + EPSILON)
+    inverse = tl.rsqrt(per_column(variance, seed, C, CP) + EPSILON)
     at, mask = _tile(first, rows, seed, C, CP, ROWS)
     value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-    unit = (value - _channel(mean, seed, C, CP)) * inverse
-    z = unit * _channel(weight, seed, C, CP) + _channel(bias, seed, C, CP)
+    unit = (value - per_column(mean, seed, C, CP)) * inverse
+    z = unit * per_column(weight, seed, C, CP) + per_column(bias, seed, C, CP)
     tl.store(result + at, tl.where(z > 0, z, SLOPE * z).to(result.dtype.element_ty), mask=mask)
 
 
@@ -52,11 +45,11 @@ def _sums(
 ):  # fmt: skip
     """A share of the gradients of weight and bias."""
     part, seed = tl.program_id(0), tl.program_id(1)
-    inverse = tl.rsqrt(_channel(variance, seed, C, CP) + EPSILON)
+    inverse = tl.rsqrt(per_column(variance, seed, C, CP) + EPSILON)
     m, w, b = (
-        _channel(mean, seed, C, CP),
-        _channel(weight, seed, C, CP),
-        _channel(bias, seed, C, CP),
+        per_column(mean, seed, C, CP),
+        per_column(weight, seed, C, CP),
+        per_column(bias, seed, C, CP),
     )
     to_weight = tl.zeros((ROWS, CP), tl.float32)
     to_bias = tl.zeros((ROWS, CP), tl.float32)
@@ -81,14 +74,17 @@ def _backward(
     ROWS: tl.constexpr,
 ):  # fmt: skip
     first, seed = tl.program_id(0) * ROWS, tl.program_id(1)
-    inverse = tl.rsqrt(_channel(variance, seed, C, CP) + EPSILON)
-    w = _channel(weight, seed, C, CP)
+    inverse = tl.rsqrt(per_column(variance, seed, C, CP) + EPSILON)
+    w = per_column(weight, seed, C, CP)
     at, mask = _tile(first, rows, seed, C, CP, ROWS)
     value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-    unit = (value - _channel(mean, seed, C, CP)) * inverse
+    unit = (value - per_column(mean, seed, C, CP)) * inverse
     g = tl.load(gradient + at, mask=mask, other=0.0).to(tl.float32)
-    g = tl.where(unit * w + _channel(bias, seed, C, CP) > 0, g, SLOPE * g)
-    along, shift = _channel(to_weight, seed, C, CP) / rows, _channel(to_bias, seed, C, CP) / rows
+    g = tl.where(unit * w + per_column(bias, seed, C, CP) > 0, g, SLOPE * g)
+    along, shift = (
+        per_column(to_weight, seed, C, CP) / rows,
+        per_column(to_bias, seed, C, CP) / rows,
+    )
     g = (g - shift - unit * along) * (inverse * w)
     tl.store(to_x + at, g.to(to_x.dtype.element_ty), mask=mask)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 PROGRAMS = 2112
@@ -48,3 +49,10 @@ def precision(x: Tensor) -> str:
 def dot_precision(kind: str) -> str:
     """`input_precision` of `tl.dot`, which has nothing to choose for bf16."""
     return "ieee" if kind == "bf16" else kind
+
+
+@triton.jit
+def per_column(values, seed, C: tl.constexpr, CP: tl.constexpr):
+    """One seed's numbers for each column or channel, as a row."""
+    c = tl.arange(0, CP)
+    return tl.load(values + seed * C + c, mask=c < C, other=0.0).to(tl.float32)[None, :]

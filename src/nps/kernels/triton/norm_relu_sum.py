@@ -14,20 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nps.kernels.triton.common import power_of_2, split_rows
+from nps.kernels.triton.common import per_column, power_of_2, split_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 BLOCK = 2048
 """Numbers that a program takes at once."""
-
-
-@triton.jit
-def _row(values, seed, H: tl.constexpr, HP: tl.constexpr):
-    """The parameters of all columns."""
-    c = tl.arange(0, HP)
-    return tl.load(values + seed * H + c, mask=c < H, other=0.0).to(tl.float32)[None, :]
 
 
 @triton.jit
@@ -48,7 +41,7 @@ def _forward(
 ):  # fmt: skip
     """The sums of some groups of P rows."""
     seed, c = tl.program_id(1).to(tl.int64), tl.arange(0, HP)[None, :]
-    w, b = _row(weight, seed, H, HP), _row(bias, seed, H, HP)
+    w, b = per_column(weight, seed, H, HP), per_column(bias, seed, H, HP)
     group = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     mask = (group < groups)[:, None] & (c < H)
     first = (seed * groups + group)[:, None]
@@ -66,7 +59,7 @@ def _backward(
 ):  # fmt: skip
     """The gradient of x in a share of the groups, and their part of those of weight and bias."""
     part, seed, c = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.arange(0, HP)[None, :]
-    w, b = _row(weight, seed, H, HP), _row(bias, seed, H, HP)
+    w, b = per_column(weight, seed, H, HP), per_column(bias, seed, H, HP)
     to_weight = tl.zeros((ROWS, HP), tl.float32)
     to_bias = tl.zeros((ROWS, HP), tl.float32)
     for begin in range(part * share, (part + 1) * share, ROWS):
