@@ -33,6 +33,7 @@ OPERATIONS = (
     "adam",
     "attention",
     "batch_norm",
+    "compiled",
     "conv2d_cudnn",
     "conv2d_stack",
     "enlarge",
@@ -48,7 +49,7 @@ _switched_off: set[str] = set()
 
 def possible(x: Tensor) -> bool:
     """True if Triton kernels can run on this tensor: on a GPU, and outside of torch.compile."""
-    return x.is_cuda and _triton_installed() and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and x.is_cuda and _triton_installed()
 
 
 def available(operation: str, x: Tensor) -> bool:

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from nps.interactions.cin import CIN
+from nps.kernels.compiled import compiled_on_gpu
 from nps.models.unit import unit
 from nps.perception.hourglass import Hourglass, crop
 from nps.rules import ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
@@ -83,6 +84,7 @@ class RPIN(nn.Module):
             of its numbers.
         coordinates: tell slots where in the picture their cells are (RPIN does not). What is cut
             out of a picture hardly shows that, and in training the latent tells it instead.
+        residual: add what is predicted to the slots, instead of replacing them (RPIN).
     """
 
     def __init__(
@@ -92,9 +94,11 @@ class RPIN(nn.Module):
         *,
         select_by: SelectBy = "pooled",
         coordinates: bool = False,
+        residual: bool = False,
     ) -> None:
         super().__init__()
-        self.width, self.select_by, self.coordinates = width, select_by, coordinates
+        self.width, self.select_by = width, select_by
+        self.coordinates, self.residual = coordinates, residual
         self.backbone = Hourglass(width)
         self.to_slots = nn.Sequential(
             *conv_relu(width + 2 * coordinates, width),
@@ -159,6 +163,7 @@ class RPIN(nn.Module):
         trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
         return Prediction(self.box(flat).float(), masks, trace)
 
+    @compiled_on_gpu
     def _frame(
         self,
         slots: Float[Tensor, "B M C 7 7"],
@@ -171,8 +176,8 @@ class RPIN(nn.Module):
         x = F.conv2d(slots.flatten(0, 1), weights.join).unflatten(0, (b, m))
         x = (x + told[:, None, :, None, None]).relu()
         x, trace = self._interact(unit(x, 2), weights.interaction, traced)
-        x = F.conv2d(x.flatten(0, 1), weights.predict, self.predict.bias)
-        return x.relu().unflatten(0, (b, m)), trace
+        x = F.conv2d(x.flatten(0, 1), weights.predict, self.predict.bias).unflatten(0, (b, m))
+        return (slots + x if self.residual else x).relu(), trace
 
     def _weights(self) -> Weights:
         layer = self.interaction

@@ -55,6 +55,8 @@ class Config(RuleSettings):
     """What of a feature map rules and contexts are chosen by: its mean, or all of its numbers."""
     coordinates: bool = False
     """Whether slots are told where they are in the picture; RPIN's are not."""
+    residual: bool = False
+    """Whether slots are added to from frame to frame; RPIN's are replaced."""
     settle_from: float | None = None
     """Fraction of training after which choices have no noise; none: never."""
     pixels: int = 224
@@ -112,7 +114,7 @@ class Config(RuleSettings):
             require_int(name, getattr(self, name), at_least=1, at_most=getattr(Settings, split))
         for name in ("mask_weight", "divergence_weight"):
             require_number(name, getattr(self, name), 0.0, 1e3, open_top=False)
-        for name in ("as_released", "coordinates"):
+        for name in ("as_released", "coordinates", "residual"):
             require_type(name, getattr(self, name), bool, "True or False")
         if self.divergence_start is not None:
             start, end = self.divergence_start, self.divergence_weight

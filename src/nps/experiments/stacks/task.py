@@ -167,7 +167,8 @@ def make_model(config: Config) -> RPIN:
     layer = make_interaction(
         config.interaction, config.width, config.rule_config, select_by=config.select_by
     )
-    return RPIN(layer, config.width, select_by=config.select_by, coordinates=config.coordinates)
+    options = {"coordinates": config.coordinates, "residual": config.residual}
+    return RPIN(layer, config.width, select_by=config.select_by, **options)
 
 
 def draw(episodes: Episodes, frame: int, pixels: int) -> UInt8[Tensor, "E pixels pixels 3"]:
