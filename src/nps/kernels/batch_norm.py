@@ -88,14 +88,9 @@ def _in_basic_operations(
 ) -> tuple[Tensor, Tensor, Tensor]:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     rows = tuple(range(x.dim() - 1))
-    if given is not None:
-        mean, variance = (x.detach() for x in given)
-    elif torch.compiler.is_compiling():  # one pass over x
-        variance, mean = torch.var_mean(wide, rows, correction=0)
-    else:
-        mean = wide.mean(rows)
-        variance = (wide - mean).square().mean(rows)
+    mean = wide.mean(rows) if given is None else given[0].detach()
     centred = wide - mean
+    variance = centred.square().mean(rows) if given is None else given[1].detach()
     z = centred * ((variance + epsilon).rsqrt() * weight) + bias
     return z.to(x.dtype), mean.detach(), variance.detach()
 

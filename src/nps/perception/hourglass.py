@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nps.kernels.compiled import compiled_on_gpu
 from nps.perception.extractors import RELU, Norm
 from nps.rules.check import require_int
 
@@ -112,7 +111,6 @@ class Hourglass(nn.Module):
             nn.Conv2d(width, width, 1),
         )
 
-    @compiled_on_gpu
     def forward(self, images: UInt8[Tensor, "B H W 3"]) -> Float[Tensor, "B width H/4 W/4"]:
         x = (images.to(self.first.weight.dtype) / 127.5 - 1.0).permute(0, 3, 1, 2)  # channels_last
         x = self.fine(self.norm(self.first(x)))
