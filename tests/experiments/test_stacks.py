@@ -68,7 +68,7 @@ def task_of(**changes):
 
 
 def batch_of(flips, progress=0.3, phase="explore"):
-    noise = torch.tensor([[0.2 if flip else 0.8] for flip in flips])
+    noise = torch.tensor([[0.2 if flip else 0.8, 0.5] for flip in flips])
     return Batch(torch.tensor([4, 0, 2]), noise, torch.tensor(progress), phase)
 
 

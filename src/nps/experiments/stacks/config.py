@@ -79,6 +79,8 @@ class Config(RuleSettings):
     masks of later frames are not discounted."""
     episodes: int = Settings.train
     """Training episodes, of 1,320."""
+    views: int = 1
+    """Sides that each training episode is seen from; the original has one."""
     validation_episodes: int = Settings.validation
     """Validation episodes, of 200."""
     test_episodes: int = Settings.test
@@ -106,6 +108,7 @@ class Config(RuleSettings):
         require_int("frames", self.frames, at_least=1, at_most=FRAMES - 1)
         require_int("test_frames", self.test_frames, at_least=self.frames + 1, at_most=FRAMES - 1)
         require_int("samples", self.samples, at_least=1)
+        require_int("views", self.views, at_least=1, at_most=64)
         require_int("data_seed", self.data_seed, at_least=0)
         if self.kernel_size is None:
             raise ValueError("kernel_size: got none, expected a number: slots are feature maps")

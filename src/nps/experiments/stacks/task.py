@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from math import pi
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -39,12 +40,12 @@ FOUR = "four_"
 
 
 class Drawn(NamedTuple):
-    """The training set as pictures."""
+    """The training set as pictures: E episodes, seen from each of V sides."""
 
-    images: UInt8[Tensor, "E 2 H W 3"]
+    images: UInt8[Tensor, "V*E 2 H W 3"]
     """The first frame, and the one after the last that is predicted."""
-    masks: Bool[Tensor, "E T M 28 28"]
-    centres: Float[Tensor, "E T+1 M 2"]
+    masks: Bool[Tensor, "V*E T M 28 28"]
+    centres: Float[Tensor, "V*E T+1 M 2"]
 
 
 class StacksTask(Task):
@@ -53,7 +54,7 @@ class StacksTask(Task):
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         self.data = Made(config.episodes)
-        self.noise_size = 1
+        self.noise_size = 2
         found = stacks.load(config.settings, device)
         counts = {"train": config.episodes, "validation": config.validation_episodes}
         self.episodes = {
@@ -74,7 +75,7 @@ class StacksTask(Task):
     def drawn(self) -> Drawn:
         """The pictures of the training set; drawn at the first call."""
         if self._drawn is None:
-            config, episodes = self.config, self.episodes["train"]
+            config, episodes = self.config, seen_from(self.episodes["train"], self.config.views)
             images = torch.stack(
                 [draw(episodes, frame, config.pixels) for frame in (0, config.frames)], 1
             )
@@ -85,7 +86,9 @@ class StacksTask(Task):
         return self._drawn
 
     def loss(self, model: RPIN, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        config, index = self.config, batch.index
+        config = self.config
+        view = (batch.noise[:, 1] * config.views).long().clamp(max=config.views - 1)
+        index = batch.index + view * config.episodes
         model.train()
         if model.interaction is not None and batch.phase == SETTLE:
             model.interaction.eval()
@@ -169,6 +172,13 @@ def make_model(config: Config) -> RPIN:
     )
     options = {"coordinates": config.coordinates, "residual": config.residual}
     return RPIN(layer, config.width, select_by=config.select_by, **options)
+
+
+def seen_from(episodes: Episodes, sides: int) -> Episodes:
+    """Episodes from their own side, then from others, evenly around."""
+    angles = [torch.full_like(episodes.size[:, 0, 0], 2 * pi * i / sides) for i in range(sides)]
+    views = (episodes if i == 0 else episodes.turned(angle) for i, angle in enumerate(angles))
+    return Episodes(*(torch.cat(part) for part in zip(*views, strict=True)))
 
 
 def draw(episodes: Episodes, frame: int, pixels: int) -> UInt8[Tensor, "E pixels pixels 3"]:

@@ -40,6 +40,27 @@ class Episodes(NamedTuple):
         """Some of the episodes."""
         return Episodes(*(part[index] for part in self))
 
+    def turned(self, angle: Float32[Tensor, "E"]) -> Episodes:
+        """The same falls, each turned around the upright axis of its lowest shape.
+
+        Only the walls of the room know directions, and few shapes get that far.
+
+        Args:
+            angle: in radians, against the clock as seen from above.
+        """
+        angle = angle.view(-1, 1, 1)
+        cos, sin = angle.cos(), angle.sin()
+        axis = self.position[:, :1, :1, :2]
+        x, y = (self.position[..., :2] - axis).unbind(-1)
+        level = torch.stack([cos * x - sin * y, sin * x + cos * y], -1) + axis
+        half, other = (angle / 2).cos(), (angle / 2).sin()  # a quaternion around the upright axis
+        w, i, j, k = self.rotation.unbind(-1)
+        turned = [half * w - other * k, half * i - other * j, half * j + other * i]
+        return self._replace(
+            position=torch.cat([level, self.position[..., 2:]], -1),
+            rotation=torch.stack([*turned, half * k + other * w], -1),
+        )
+
     def shapes(self, frame: int) -> Shapes:
         """The shapes of all episodes in one frame, to draw them."""
         return Shapes(self.kind, self.size, self.position[:, frame], self.rotation[:, frame])
