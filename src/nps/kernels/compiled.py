@@ -1,8 +1,8 @@
-"""Fuse the small operations of a function by `torch.compile`, where that pays: in training on a GPU.
+"""Fuse the small operations of a function by `torch.compile`, in training on a GPU.
 
 Capture (nps/capture.py) makes launches cheap, but every operation still reads and writes its
-tensors. Compiling takes half a minute, so it is for parts of long trainings: RPIN's backbone and
-each frame of its roll-out (docs/notes/stacks.md has the measurements).
+tensors. Compiling takes half a minute, so it is for parts of long trainings: the frames of RPIN's
+roll-out.
 """
 
 from __future__ import annotations
