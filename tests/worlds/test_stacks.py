@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.transform import Rotation
 
 from nps.errors import UserError
 from nps.worlds import stacks
@@ -396,3 +397,28 @@ def test_autocast_changes_no_picture(falls):
     assert torch.equal(drawn[0], stacks.render(shapes, few.colour, pixels=32))
     assert torch.equal(drawn[1], stacks.masks(shapes))
     assert torch.equal(places, stacks.centres(few.position))
+
+
+# -- turned falls ------------------------------------------------------------------------------
+
+
+def test_a_turned_fall_is_the_fall_of_a_turned_tower():
+    """MuJoCo agrees, as long as a fall is not yet chaotic."""
+    for tower, angle in zip(towers(4), (0.5, 2.0, -1.0, 3.0), strict=True):
+        around = Rotation.from_rotvec([0.0, 0.0, angle])
+        axis = tower.position[0] * [1, 1, 0]
+        poses = around * Rotation.from_quat(tower.rotation, scalar_first=True)
+        turned = tower._replace(
+            position=around.apply(tower.position - axis) + axis,
+            rotation=poses.as_quat(scalar_first=True),
+        )
+        found = as_episode(tower, simulate(tower, 8)).turned(torch.tensor([angle]))
+        expected = as_episode(turned, simulate(turned, 8))
+        torch.testing.assert_close(found.position, expected.position, rtol=0, atol=0.02)
+        now, then = found.shapes(7).turns(), expected.shapes(7).turns()
+        torch.testing.assert_close(now, then, rtol=0, atol=0.05)
+
+
+def as_episode(tower, fall):
+    parts = (tower.kind, tower.size, tower.colour, np.array(tower.breaks), *fall[:4])
+    return episodes.Episodes(*(torch.as_tensor(np.asarray(x))[None] for x in parts))
