@@ -67,8 +67,8 @@ def task_of(**changes):
     return StacksTask(Config(**{**TINY, **changes}), CPU)
 
 
-def batch_of(flips, progress=0.3, phase="explore"):
-    noise = torch.tensor([[0.2 if flip else 0.8, 0.5] for flip in flips])
+def batch_of(flips, progress=0.3, phase="explore", view=0.0):
+    noise = torch.tensor([[0.2 if flip else 0.8, view] for flip in flips])
     return Batch(torch.tensor([4, 0, 2]), noise, torch.tensor(progress), phase)
 
 
@@ -90,6 +90,20 @@ def test_the_papers_settings():
     steps = math.ceil(config.episodes / config.batch_size) * config.epochs
     assert steps == pytest.approx(50_000, rel=0.001)
     assert set(QUICK) <= set(PRESETS)
+
+
+@pytest.mark.parametrize(("view", "angle"), [(0.2, 0.0), (0.5, 2 * math.pi / 3), (0.99, -2.0944)])
+def test_an_episode_is_also_seen_from_other_sides(view, angle, monkeypatch):
+    monkeypatch.setattr(torch, "randn", lambda *size, **_: torch.zeros(*size))
+    task, plain = task_of(interaction="none", views=3), task_of(interaction="none")
+    train = plain.episodes["train"]
+    plain.episodes["train"] = train.turned(torch.full((len(train.kind),), angle))
+    model = task.make_model(0)
+    found, _ = task.loss(model, batch_of([True, False, False], view=view))
+    expected, _ = plain.loss(model, batch_of([True, False, False]))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+    other, _ = task_of(interaction="none").loss(model, batch_of([True, False, False]))
+    assert torch.isclose(found, other, rtol=1e-4) == (angle == 0.0)
 
 
 @pytest.mark.parametrize("as_released", [False, True])

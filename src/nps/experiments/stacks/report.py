@@ -18,6 +18,8 @@ LABELS = {
     "stacks": "parallel NPS",
     "stacks-snps": "sequential NPS",
     "stacks-none": "no interaction",
+    "stacks-as-published": "parallel NPS, as published",
+    "stacks-rpin-as-published": "RPIN, as published",
 }
 PAPER = {
     "stacks-rpin": ("1.254", "6.377"),
