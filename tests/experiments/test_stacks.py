@@ -16,7 +16,7 @@ from nps.experiments.stacks.pictures import frame_box, rule_arrow
 from nps.experiments.stacks.report import write_report
 from nps.experiments.stacks.rule_use import fires, holds, told, uses
 from nps.experiments.stacks.task import DISCOUNT, SETTLE, discounts, divergence_weight
-from nps.inspect.report import Table
+from nps.inspect.report import Figure, Table
 from nps.models.rpin import Prediction
 from nps.rules import Trace
 from nps.training.config import from_json, to_json
@@ -376,12 +376,17 @@ def test_a_report_of_two_models(tmp_path):
     assert "| RPIN | 1.254 | 6.377 |" in out
     assert "| parallel NPS | 1.250 | 5.411 |" in out
     assert "floor: the mean way" in out
-    of_three, of_four, rules = (
-        part for part in write_report(tmp_path, Stacks()).parts if isinstance(part, Table)
-    )
+    parts = write_report(tmp_path, Stacks()).parts
+    of_three, of_four, rules, short = (part for part in parts if isinstance(part, Table))
     assert [row[0] for row in of_four.rows] == ["RPIN", "parallel NPS", "floor: nothing moves"]
     assert len(of_three.rows) == 4
     assert [row[0] for row in rules.rows] == ["parallel NPS"]
+    for row, whole, four in zip(short.rows[:2], of_three.rows, of_four.rows, strict=False):
+        assert row[:8] == [*(whole[i] for i in (0, 1, 3, 2, 4, 7, 8)), four[4]]
+    assert short.rows[1][-1] == rules.rows[0][1]
+    assert short.rows[-1][-1] == rules.rows[0][2]
+    (learning,) = (part for part in parts if isinstance(part, Figure) and part.name == "learning")
+    assert "validation towers" in learning.caption.lower()
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path):

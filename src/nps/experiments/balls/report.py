@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
-import numpy as np
-
 from nps.experiments import changes
 from nps.experiments.balls.tables import (
     FLOORS,
@@ -23,16 +21,20 @@ from nps.experiments.balls.tables import (
 )
 from nps.experiments.balls.task import TRANSFER
 from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.learning import learning
 from nps.experiments.results import Result, by_variant, read_results, runs_of
 from nps.experiments.summaries import median, values
-from nps.inspect import figures
-from nps.inspect.report import Figure, Part, Report, Table
+from nps.inspect.report import Part, Report, Table
 
 SHORT = ("balls-scoff", "balls-attention", "balls-pnps", "balls", "balls-best", "balls-none")
 """The rows of the short table, above two floors."""
 
 CURVES = {"foreground ARI": "fg_ari", "ARI": "ari", "partner told": "partner"}
 """Panel of the learning curves -> metric."""
+LEARNING = (
+    "4 balls, validation scenes. Partner told: of colliding balls, how often the context is the "
+    "one that is hit"
+)
 
 
 class Tested(TypedDict):
@@ -57,7 +59,8 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     report.add(*changes.notice(results.values(), experiment))
     report.add(segmentation_table(results, ""), segmentation_table(results, TRANSFER))
     report.add(motion_table(results), *collision_table(results), *firing_table(results))
-    report.add(*short_table(results), *learning(results))
+    report.add(*short_table(results))
+    report.add(*learning(results, LABELS, CURVES, "share or agreement", LEARNING))
     report.add(*changes.provenance(results.values(), experiment))
     return report
 
@@ -113,36 +116,3 @@ def short_table(results: Results) -> list[Part]:
     head = ["Model", "Paper", "FG-ARI", "Paper, 6–8", "FG-ARI, 6–8", "ARI, 6–8"]
     head += ["Bumped, 6–8", "Partner, 6–8"]
     return [Table(head, rows, caption, "short")]
-
-
-def learning(results: Results) -> list[Part]:
-    """Both readings of the ARI and the told partners over training, on validation scenes."""
-    if not figures.available():
-        return []
-    panels: dict[str, dict[str, dict[int, np.ndarray]]] = {}
-    for title, metric in CURVES.items():
-        lines = {LABELS.get(name, name): curve_of(runs, metric) for name, runs in results.items()}
-        panels[title] = {label: curve for label, curve in lines.items() if curve}
-    panels = {title: lines for title, lines in panels.items() if lines}
-    if not panels:
-        return []
-    caption = (
-        "4 balls, validation scenes: mean over seeds; bands, for the first line of a colour: "
-        "standard deviation. Partner told: of colliding balls, how often the context is the one "
-        "that is hit"
-    )
-    return [Figure("learning", figures.means_over(panels, "epoch", "share or agreement"), caption)]
-
-
-def curve_of(runs: list[Result], metric: str) -> dict[int, np.ndarray]:
-    """epoch -> the values of the seeds, in epochs in which all have this metric."""
-    curves = [
-        {
-            row["epoch"]: row["validation"][metric]
-            for row in run.curve()
-            if metric in row.get("validation", {})
-        }
-        for run in runs
-    ]
-    shared = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
-    return {epoch: np.array([curve[epoch] for curve in curves]) for epoch in shared}

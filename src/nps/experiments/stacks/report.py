@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from nps.experiments import changes
 from nps.experiments.experiment import Experiment
+from nps.experiments.learning import learning
 from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.stacks.task import FOUR
 from nps.experiments.summaries import median_range
@@ -28,6 +29,12 @@ PAPER = {
 }
 """Section 4.2, fifteen seeds: frames 1 to 15, and 16 to 30."""
 FLOORS = {"still": "floor: nothing moves", "average": "floor: the mean way"}
+SHORT = ("stacks-rpin", "stacks", "stacks-snps", "stacks-none", "stacks-rpin-as-published")
+"""The rows of the short table, above the floors."""
+GUESSES = (("", "p1"), ("", "p2"), (FOUR, "p2"))
+"""Prefix and metric of the columns of the short table in which a floor has a number."""
+CURVES = {"frames of training": "best10_p1", "those after them": "best10_p2"}
+"""Panel of the learning curves -> metric."""
 NONE = "–"
 LEVELS = 3
 
@@ -57,6 +64,9 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     report = Report("Falling towers: where shapes go, from one picture")
     report.add(*changes.notice(results.values(), experiment))
     report.add(error_table(results, ""), error_table(results, FOUR), *rule_table(results))
+    report.add(*short_table(results))
+    axis, caption = "1,000 × squared image sides", "Validation towers, best of 10 draws"
+    report.add(*learning(results, LABELS, CURVES, axis, caption, log=True))
     report.add(*changes.provenance(results.values(), experiment))
     return report
 
@@ -119,3 +129,29 @@ def rule_table(results: Results) -> list[Part]:
     head += ["cuboids", "cylinders", "spheres", "Told by level", "by kind"]
     table = Table(head, rows, caption, "rules")
     return [table] if rows else []
+
+
+def short_table(results: Results) -> list[Part]:
+    """The main comparison, for a page of one screen; empty without any of its models."""
+    rows = []
+    for name in SHORT:
+        if name in results:
+            runs, (near, far) = results[name], PAPER.get(name, (NONE, NONE))
+            of_ten = [cell(runs, f"best10_{m}") for m in ("p1", "p2")]
+            others = [cell(runs, metric) for metric in ("centre_p1", "centre_p2", "four_best10_p2")]
+            cells = [near, of_ten[0], far, of_ten[1], *others, cell(runs, "held", ".0%")]
+            rows.append([LABELS[name], *cells])
+    if not rows:
+        return []
+    everything = [run for runs in results.values() for run in runs]
+    for floor, label in FLOORS.items():
+        guess = [cell(everything[:1], f"{prefix}{floor}_{m}") for prefix, m in GUESSES]
+        rows.append([label, NONE, NONE, NONE, NONE, *guess, NONE])
+    chance = cell(
+        [run for run in everything if "held_chance" in run.test][:1], "held_chance", ".0%"
+    )
+    rows.append(["chance: a random other shape", *[NONE] * 7, chance])
+    caption = "The main comparison in short. Median over seeds (range)."
+    head = ["Model", "Paper, 1–15", "Best of 10, 1–15", "Paper, 16–30", "Best of 10, 16–30"]
+    head += ["One guess, 1–15", "16–30", "Four shapes, 16–30", "Holds"]
+    return [Table(head, rows, caption, "short")]

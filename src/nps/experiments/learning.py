@@ -1,0 +1,61 @@
+"""Learning curves of a report: validation metrics over training, as means over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from nps.experiments.results import Result
+from nps.inspect import figures
+from nps.inspect.report import Figure
+
+Lines = dict[str, dict[int, np.ndarray]]
+"""line -> epoch -> a value of each seed"""
+
+
+def learning(
+    results: Mapping[str, list[Result]],
+    labels: Mapping[str, str],
+    panels: Mapping[str, str],
+    y: str,
+    caption: str,
+    *,
+    log: bool = False,
+) -> list[Figure]:
+    """The figure "learning"; empty without curves or without matplotlib.
+
+    Args:
+        results: variant -> its runs.
+        labels: variant -> name of its line; the variant itself where there is none.
+        panels: title of a panel -> validation metric.
+        y: label of the y axis.
+        caption: what the figure shows, and of which data.
+        log: whether the y axis is logarithmic.
+    """
+    if not figures.available():
+        return []
+    drawn: dict[str, Lines] = {}
+    for title, metric in panels.items():
+        lines = {labels.get(name, name): curve_of(runs, metric) for name, runs in results.items()}
+        drawn[title] = {label: curve for label, curve in lines.items() if curve}
+    drawn = {title: lines for title, lines in drawn.items() if lines}
+    if not drawn:
+        return []
+    bands = "range of the seeds" if log else "standard deviation"
+    caption += f". Mean over seeds; bands, for the first line of a colour: {bands}"
+    return [Figure("learning", figures.means_over(drawn, "epoch", y, log=log), caption)]
+
+
+def curve_of(runs: list[Result], metric: str) -> dict[int, np.ndarray]:
+    """epoch -> the values of the seeds, in epochs in which all have this metric."""
+    curves = [
+        {
+            row["epoch"]: row["validation"][metric]
+            for row in run.curve()
+            if metric in row.get("validation", {})
+        }
+        for run in runs
+    ]
+    shared = [epoch for epoch in curves[0] if all(epoch in curve for curve in curves)]
+    return {epoch: np.array([curve[epoch] for curve in curves]) for epoch in shared}
