@@ -115,7 +115,8 @@ def make_videos(
     def videos(parts: list[Tensor]) -> Tensor:
         """The first video of each stream, then the second of each, …"""
         cut = torch.stack(parts).unflatten(0, (-1, frames))  # (rounds, T, S, ...)
-        return cut.movedim(2, 1).flatten(0, 1)[:count].to(device)
+        first: Tensor = cut.movedim(2, 1).flatten(0, 1)[:count]
+        return first.to(device)
 
     every = Sky(*(videos(list(parts)) for parts in zip(*seen, strict=True)))
     return Videos(
