@@ -1,9 +1,12 @@
 """Births, ways and deaths of sprites, for many videos at once.
 
-The generator of Sprites-MOT is described by Weis et al. (2021), after He et al. (2019). A sprite is
+Numbers are those of the benchmark's generator (Weis et al. 2021, after He et al. 2019). A sprite is
 born at a random point of one border, flies to a random point of the opposite one at constant speed,
 and is gone when it leaves the picture; some frames later another takes its place. 64 streams run
 side by side, and a video is the next ten frames of one: sprites may be half way when it begins.
+
+Ours: places and sizes are not rounded to pixels, and streams have run for a while before their
+first video.
 """
 
 from __future__ import annotations
@@ -23,14 +26,15 @@ SPRITES = 3
 """Most sprites at a time."""
 CANVAS = 128.0
 """Side of the picture, in the units of places, sizes and speeds."""
-MARGIN = 10.0
+MARGIN = 10.5
 """A sprite is born this far inside of a border, and gone when its centre is closer to one."""
 SPEED = 5.3
 """Way in a frame."""
-WAIT = 5
-"""Frames after a sprite has gone in which none is born in its place."""
+WAIT = 7
+"""Frames in which a place stays empty: the one without the sprite that has left, five more, and the
+one in which the generator places the next sprite, but does not show it yet."""
 BIRTH = 0.5
-"""Probability of a birth in each frame after those."""
+"""Probability in each frame after those that a sprite is there."""
 SIZE = 21.0
 """Side of a sprite, before it is scaled and stretched."""
 SCALE, STRETCH = 0.1, 0.2
