@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nps import ParallelNPS, SequentialNPS
-from nps.interactions import GNN, Attention, TransformerLayer
+from nps.interactions import GNN, Attention, Pairwise, TransformerLayer
 
 D, M = 8, 5
 LAYERS = {
@@ -12,6 +12,7 @@ LAYERS = {
     "parallel": lambda: ParallelNPS(D, 3, stages=2),
     "gnn": lambda: GNN(D, hidden_dim=16),
     "gnn-per-edge": lambda: GNN(D, hidden_dim=16, lean=False),
+    "pairwise": lambda: Pairwise(D),
     "attention": lambda: Attention(D, heads=2),
     "transformer": lambda: TransformerLayer(D, heads=2, hidden_dim=16),
 }
