@@ -19,6 +19,7 @@ from nps.experiments.blocks import Blocks
 from nps.experiments.custom import Custom
 from nps.experiments.experiment import Experiment, Preset
 from nps.experiments.mnist import Mnist
+from nps.experiments.sprites import Sprites
 from nps.experiments.stacks import Stacks
 from nps.experiments.start import run_of
 from nps.experiments.tested import metrics_path
@@ -35,6 +36,7 @@ _ALL: tuple[Experiment[Any, Any], ...] = (
     Blocks(),
     Balls(),
     Stacks(),
+    Sprites(),
     Atari(),
     Custom(),
 )

@@ -64,7 +64,7 @@ class Tracked(NamedTuple):
         return Tracked._make(a + b for a, b in zip(self, other, strict=True))
 
     def metrics(self) -> dict[str, float]:
-        """The leaderboard's metrics in per cent; NaN where there is nothing to count."""
+        """The leaderboard's metrics in per cent; 0 where there is nothing to count."""
         found = {
             "mota": _share(
                 self.objects - self.misses - self.switches - self.false_positives, self.objects
@@ -159,4 +159,4 @@ def assign(
 
 
 def _share(part: float, whole: float) -> float:
-    return part / whole if whole else float("nan")
+    return part / whole if whole else 0.0

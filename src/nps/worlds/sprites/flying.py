@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from nps.rules.check import require_int
 from nps.worlds.balls.dynamics import Bodies, collide, one_pair, times_to_pairs
 
 if TYPE_CHECKING:
@@ -106,7 +105,8 @@ def make_videos(
         device: where the videos are; they are simulated on the CPU.
     """
     for name, number in (("count", count), ("frames", frames), ("sprites", sprites)):
-        require_int(name, number, at_least=1)
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name}: got {number!r}, expected a whole number of at least 1")
     draw = torch.Generator().manual_seed(seed)
     streams = min(STREAMS, count)
     sky = empty(streams, sprites)

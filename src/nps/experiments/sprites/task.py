@@ -1,0 +1,137 @@
+"""Train OP3, or OP3 with rules, on videos of sprites, and score how it tracks them.
+
+Videos are simulated once; a step draws its clips, so nothing but states is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nps.experiments.sprites.config import Config
+from nps.experiments.sprites.evaluation import Measured, Part, measure, summary
+from nps.experiments.sprites.pictures import tracking_picture
+from nps.experiments.sprites.watching import watch
+from nps.models.op3 import OP3, loss_weights, make_interaction, rprp
+from nps.training import rng
+from nps.training.data import Made
+from nps.training.task import Batch, Task
+from nps.worlds.sprites import Videos, make_videos, render
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
+    from numpy import ndarray
+
+EXPLORE, SETTLE = "explore", "settle"
+"""Choices with noise, or without."""
+VIDEOS_AT_ONCE = 50
+"""In validation and test."""
+DRAWN_VIDEOS = 3
+
+
+class SpritesTask(Task):
+    """Data and loss for one config. Videos are simulated when they are first needed."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.data = Made(config.train_videos * config.clips)
+        self.schedule = rprp(
+            config.frames, first=config.first_refinements, later=config.refinements
+        )
+        self.weights = loss_weights(self.schedule)
+        self._videos: dict[str, Videos] = {}
+
+    def videos(self, split: str) -> Videos:
+        """The videos of "train", "validation" or "test", on the device."""
+        if split not in self._videos:
+            config = self.config
+            self._videos[split] = make_videos(
+                getattr(config, f"{split}_videos"),
+                rng.derive(config.data_seed, split),
+                frames=config.video_frames,
+                bounce=config.bounce,
+                device=self.device,
+            )
+        return self._videos[split]
+
+    def make_model(self, seed: int) -> OP3:
+        with rng.seeded(seed, "init"):
+            return make_model(self.config).to(self.device)
+
+    def phase(self, progress: float) -> str:
+        settle = self.config.settle_from
+        return SETTLE if settle is not None and progress >= settle else EXPLORE
+
+    def loss(self, model: OP3, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        model.train()
+        if model.dynamics.interaction is not None and batch.phase == SETTLE:
+            model.dynamics.interaction.eval()
+        frames = as_floats(self.training_clips(batch))
+        moments = list(model(frames, self.schedule, self.config.slots))
+        last = moments[-1].loss
+        total = frames.new_zeros(())
+        for weight, moment in zip(self.weights, moments, strict=True):
+            assert moment.loss is not None  # every frame of a clip is there
+            total = total + weight * moment.loss.total
+        assert last is not None
+        return total, {"pixels": last.pixels, "divergence": last.divergence}
+
+    def training_clips(self, batch: Batch) -> UInt8[Tensor, "B T size size 3"]:
+        config, videos = self.config, self.videos("train")
+        video, clip = batch.index % config.train_videos, batch.index // config.train_videos
+        start = clip.unsqueeze(-1) * config.frames
+        time = start + torch.arange(config.frames, device=batch.index.device)
+        clips = Videos(*(part[video.unsqueeze(-1), time] for part in videos))
+        return render(clips, size=config.size).images
+
+    # -- validation and test ------------------------------------------------------------------
+
+    def batches(self, split: str) -> Iterator[Part]:
+        """The videos of a split, some at a time."""
+        config, videos = self.config, self.videos(split)
+        count = len(videos.position)
+        draw = rng.generator("cpu", config.data_seed, split, "slots")
+        noise = torch.randn(count, config.slots, config.latent_dim, generator=draw)
+        noise = noise.to(self.device)
+        for some in torch.arange(count, device=self.device).split(VIDEOS_AT_ONCE):
+            yield Part(videos.at(some), noise[some])
+
+    def measure(self, model: OP3, part: Part) -> Measured:
+        return measure(self.config, model, part)
+
+    def judge(self, measured: Measured, split: str) -> dict[str, Any]:
+        metrics = summary(measured)
+        return {"score": -metrics["mota"], **metrics}
+
+    def test(self, model: OP3) -> dict[str, Any]:
+        layer = model.dynamics.interaction
+        parameters = 0 if layer is None else sum(p.numel() for p in layer.parameters())
+        return {**super().test(model), "interaction_parameters": parameters}
+
+    @torch.no_grad()
+    def draw(self, model: OP3) -> dict[str, UInt8[ndarray, "height width 3"]]:
+        """Validation videos: true frames, what the model draws, and its segments."""
+        part = next(self.batches("validation")).first(DRAWN_VIDEOS)
+        images = render(part.videos, size=self.config.size).images
+        watched = watch(model, as_floats(images), part.noise, self.config)
+        return {"tracking": tracking_picture(images, watched)}
+
+
+def make_model(config: Config) -> OP3:
+    layer = make_interaction(config.interaction, config.rule_config, latent_dim=config.latent_dim)
+    return OP3(
+        layer,
+        config.size,
+        latent_dim=config.latent_dim,
+        channels=config.channels,
+        hidden_dim=config.memory_dim,
+        beta=config.beta,
+    )
+
+
+def as_floats(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 H W"]:
+    """From 0 to 1, channels before rows."""
+    return images.movedim(-1, -3).float() / 255.0

@@ -1,0 +1,82 @@
+"""What a model says of a video: segments of each frame once it has seen it, and of the frames to
+come.
+
+The benchmark scores masks *after* a frame was seen, so that dynamics matter only indirectly. Masks
+that are predicted one and three frames ahead are scored as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nps.experiments.sprites.config import Config
+from nps.models.op3 import OP3, Drawn, State, rprp
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int64
+
+AHEAD = (1, 3)
+"""Frames ahead of which predictions are scored."""
+
+
+class Watched(NamedTuple):
+    """Segments are numbers of slots."""
+
+    segments: Int64[Tensor, "B T H W"]
+    """Of each frame, once it was seen."""
+    images: Float[Tensor, "B T 3 H W"]
+    """What is drawn then."""
+    ahead: dict[int, Int64[Tensor, "B T-h H W"]]
+    """h -> segments of the frames from h on, predicted h frames before."""
+    expected: Float[Tensor, "B T-1 3 H W"]
+    """What is drawn one frame ahead."""
+
+
+@torch.no_grad()
+def watch(
+    model: OP3, frames: Float[Tensor, "B T 3 H W"], noise: Float[Tensor, "B K R"], config: Config
+) -> Watched:
+    """Show a video to a model, and ask it after each frame.
+
+    Args:
+        model: the model, in evaluation mode.
+        frames: the video.
+        noise: where the slots start.
+        config: how often a frame is refined.
+    """
+    count = frames.shape[1]
+    schedule = rprp(count, first=config.first_refinements, later=config.refinements)
+    moments = list(model(frames, schedule, noise.shape[1], noise=noise))
+    seen = [next(m for m in reversed(moments) if m.frame == t) for t in range(count)]
+    expected = [moment for moment in moments if moment.step == "move"]
+    ahead: dict[int, list[Tensor]] = {h: [] for h in AHEAD}
+    for t, moment in enumerate(seen):
+        for h, drawn in enumerate(unseen(model, moment.state, min(max(AHEAD), count - 1 - t)), 1):
+            if h in ahead:
+                ahead[h].append(segments(drawn))
+    return Watched(
+        torch.stack([segments(moment.drawn) for moment in seen], 1),
+        torch.stack([image(moment.drawn) for moment in seen], 1),
+        {h: torch.stack(found, 1) for h, found in ahead.items()},
+        torch.stack([image(moment.drawn) for moment in expected], 1),
+    )
+
+
+def unseen(model: OP3, state: State, frames: int) -> list[Drawn]:
+    """The next frames, without seeing them."""
+    drawn = []
+    for _ in range(frames):
+        state, _ = model.move(state)
+        drawn.append(model.draw(state))
+    return drawn
+
+
+def segments(drawn: Drawn) -> Int64[Tensor, "B H W"]:
+    return drawn.masks.squeeze(2).argmax(1)
+
+
+def image(drawn: Drawn) -> Float[Tensor, "B 3 H W"]:
+    return (drawn.masks * drawn.colours).sum(1)
