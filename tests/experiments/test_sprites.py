@@ -6,9 +6,11 @@ import json
 import pytest
 import torch
 
+import nps
+from nps.errors import UserError
 from nps.experiments.sprites import PRESETS, QUICK, Config, Sprites, SpritesTask
 from nps.experiments.sprites import evaluation as evaluating
-from nps.experiments.sprites.evaluation import FIRST, by_colour, measure, summary
+from nps.experiments.sprites.evaluation import FIRST, by_colour, measure, straight_on, summary
 from nps.experiments.sprites.headline import verdict
 from nps.experiments.sprites.report import METRICS, write_report
 from nps.experiments.sprites.task import as_floats
@@ -189,6 +191,17 @@ def test_predictions_are_scored_on_the_frames_that_they_are_of(monkeypatch):
     assert seen["copy3_"] == (3, 3, labels[0, 0, 0, 0].item())
 
 
+def test_sprites_that_fly_straight_are_where_straight_on_says():
+    task = task_of(video_frames=10, test_videos=30)
+    videos = task.videos("test")
+    labels, expected = render(videos, size=64).labels, straight_on(videos, 2, 64)
+    known = (videos.identity[:, 1:-2] >= 0) & (videos.identity[:, :-3] == videos.identity[:, 1:-2])
+    stays = videos.identity[:, 3:] == videos.identity[:, 1:-2]
+    whole = (known & stays | ~videos.present[:, 1:-2] & ~videos.present[:, 3:]).all(-1)
+    assert whole.sum() > 50
+    assert (labels[:, 3:][whole] == expected[:, 1:-2][whole]).float().mean() > 0.9999
+
+
 def test_segments_by_colour():
     images = torch.tensor([(0, 0, 0), *COLOURS], dtype=torch.uint8).view(1, 1, 1, 7, 3)
     found = by_colour(images).flatten().tolist()
@@ -224,7 +237,17 @@ def test_commands_from_training_to_the_report(tmp_path):
     assert [row[0] for row in whole.rows[:2]] == ["OP3", "OP3 with sequential NPS"]
     assert all(len(row) == 1 + len(METRICS) for row in whole.rows)
     assert whole.rows[1][1] == f"{tested['mota']:.1f}"
-    assert ahead.rows[-1][0] == "floor: what was there"
+    assert [row[0] for row in ahead.rows[-2:]] == ["floor: what was there", "floor: straight on"]
+
+
+def test_a_trained_model_is_traced(tmp_path):
+    for name in ("sprites", "sprites-op3"):
+        call("train", name, "--out", str(tmp_path / name), *FLAGS)
+    trace = nps.load(tmp_path / "sprites").trace(n=2)
+    assert trace.rule.shape == (2, 5, 3, 3)  # videos, moves, stages, slots
+    assert ((trace.rule >= 0).sum(-1) == 1).all()  # sequential: one slot a stage
+    with pytest.raises(UserError, match=r"no rules \(Pairwise between its slots"):
+        nps.load(tmp_path / "sprites-op3").trace(n=2)
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path):

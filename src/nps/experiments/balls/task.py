@@ -25,12 +25,13 @@ from nps.experiments.balls.evaluation import (
 from nps.experiments.balls.measures import Measured
 from nps.experiments.balls.pictures import prediction_picture
 from nps.experiments.balls.tracing import (
-    SceneSets,
+    SPLITS,
     first_frames,
     first_videos,
     rolled_out,
     traced,
 )
+from nps.experiments.lazy_sets import LazySets
 from nps.models.scoff import Prediction, Scoff, make_interaction
 from nps.perception.frames import BroadcastDecoder, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
@@ -76,7 +77,7 @@ class BallsTask(Task):
         self.noise_size = BALLS[1]
         self._scenes: dict[str, Scenes] = {}
         self.reading: Reading | None = None
-        self.sets = SceneSets(self)
+        self.sets = LazySets(SPLITS, self.scenes)
 
     def scenes(self, split: str) -> Scenes:
         """The scenes of "train", "validation", "test" or "transfer", on the device."""

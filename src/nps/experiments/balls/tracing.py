@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +13,6 @@ from nps.rollouts import Rollout
 from nps.rules import RuleLayer, Trace
 from nps.training import rng
 from nps.training.task import how_many
-from nps.worlds.balls import Scenes
 
 if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
@@ -22,25 +20,6 @@ if TYPE_CHECKING:
     from nps.experiments.balls.task import BallsTask
 
 SPLITS = ("train", "validation", "test", "transfer")
-
-
-class SceneSets(Mapping[str, Scenes]):
-    """The scenes of a task by split, simulated when they are first asked for."""
-
-    def __init__(self, task: BallsTask) -> None:
-        self.task = task
-
-    def __getitem__(self, split: str) -> Scenes:
-        return self.task.scenes(split)
-
-    def __contains__(self, split: object) -> bool:
-        return split in SPLITS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(SPLITS)
-
-    def __len__(self) -> int:
-        return len(SPLITS)
 
 
 def first_frames(

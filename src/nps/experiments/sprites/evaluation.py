@@ -52,6 +52,8 @@ def measure(config: Config, model: OP3, part: Part) -> Measured:
         measured |= tracked(f"ahead{h}_", labels[:, start:], predicted, sprites, slots)
         copied = labels[:, start - h : labels.shape[1] - h]
         measured |= tracked(f"copy{h}_", labels[:, start:], copied, sprites, sprites + 1)
+        straight = straight_on(part.videos, h, config.size)[:, start - h : -h]
+        measured |= tracked(f"straight{h}_", labels[:, start:], straight, sprites, sprites + 1)
     colours = by_colour(images[:, FIRST:])
     return measured | tracked("colour_", labels[:, FIRST:], colours, sprites, len(COLOURS) + 1)
 
@@ -78,6 +80,15 @@ def by_colour(images: UInt8[Tensor, "B T H W 3"]) -> Integer[Tensor, "B T H W"]:
     """A segment for each colour: whoever can tell colours apart, and nothing else."""
     bits = (images > 127).long()
     return (bits * torch.tensor([1, 2, 4], device=images.device)).sum(-1).clamp(max=len(COLOURS))
+
+
+def straight_on(videos: Videos, frames: int, size: int) -> UInt8[Tensor, "B T size size"]:
+    """True segments of each frame, if all its sprites then went on for some frames as they went
+    last, and none was born. Sprites that were just born stay."""
+    same = videos.identity[:, 1:] == videos.identity[:, :-1]
+    way = (videos.position[:, 1:] - videos.position[:, :-1]) * same.unsqueeze(-1)
+    way = torch.cat([torch.zeros_like(way[:, :1]), way], 1)
+    return render(videos._replace(position=videos.position + frames * way), size=size).labels
 
 
 def error(

@@ -45,6 +45,8 @@ LEADERBOARD = {
 leaderboard's."""
 CURVES = {"frames seen": "mota", "one ahead": "ahead1_mota", "three ahead": "ahead3_mota"}
 """Panel of the learning curves -> metric."""
+FLOORS = {"copy": "floor: what was there", "straight": "floor: straight on"}
+"""Of predictions, by how their metrics begin."""
 NONE = "–"
 
 Results = Mapping[str, list[Result]]
@@ -114,12 +116,13 @@ def ahead_table(results: Results) -> Table:
         for name, runs in results.items()
     ]
     first = next(iter(results.values()))[:1]
-    floors = [column.replace("ahead", "copy") for column in columns]
-    copied = [cell(first, floor) for floor in floors]
-    rows.append(["floor: what was there", *copied, cell(first, "copy1_mse", ".4f")])
+    for floor, name in FLOORS.items():
+        cells = [cell(first, column.replace("ahead", floor)) for column in columns]
+        rows.append([name, *cells, cell(first, "copy1_mse", ".4f") if floor == "copy" else NONE])
     head = [f"{metric}, {h} ahead" for h in AHEAD for metric in ("MOTA", "MOTP")]
     caption = (
         "Masks predicted one and three frames ahead, and the mean squared error of the next frame. "
-        "What was there: the true masks of one and three frames before. Median over seeds (range)."
+        "What was there: the true masks of one and three frames before; straight on: true sprites "
+        "of those frames that go on as they went last. Median over seeds (range)."
     )
     return Table(["Model", *head, "MSE"], rows, caption, "ahead")

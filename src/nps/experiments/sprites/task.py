@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from nps.errors import UserError
+from nps.experiments.lazy_sets import LazySets
 from nps.experiments.sprites.config import Config
 from nps.experiments.sprites.evaluation import Measured, Part, measure, summary
 from nps.experiments.sprites.pictures import tracking_picture
-from nps.experiments.sprites.watching import watch
+from nps.experiments.sprites.watching import watch, watch_moments
 from nps.models.op3 import OP3, loss_weights, make_interaction, rprp
+from nps.rules import RuleLayer, Trace
 from nps.training import rng
 from nps.training.data import Made
-from nps.training.task import Batch, Task
+from nps.training.task import Batch, Task, how_many
 from nps.worlds.sprites import Videos, make_videos, render
 
 if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
     from numpy import ndarray
 
+SPLITS = ("train", "validation", "test")
 EXPLORE, SETTLE = "explore", "settle"
 """Choices with noise, or without."""
 VIDEOS_AT_ONCE = 50
@@ -35,6 +39,8 @@ DRAWN_VIDEOS = 3
 class SpritesTask(Task):
     """Data and loss for one config. Videos are simulated when they are first needed."""
 
+    input_names = ("frames", "noise")
+
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         self.data = Made(config.train_videos * config.clips)
@@ -43,6 +49,7 @@ class SpritesTask(Task):
         )
         self.weights = loss_weights(self.schedule)
         self._videos: dict[str, Videos] = {}
+        self.sets = LazySets(SPLITS, self.videos)
 
     def videos(self, split: str) -> Videos:
         """The videos of "train", "validation" or "test", on the device."""
@@ -110,6 +117,28 @@ class SpritesTask(Task):
         layer = model.dynamics.interaction
         parameters = 0 if layer is None else sum(p.numel() for p in layer.parameters())
         return {**super().test(model), "interaction_parameters": parameters}
+
+    # -- traces of a trained model --------------------------------------------------------------
+
+    def first_inputs(self, split: str, count: int | None) -> tuple[Tensor, ...]:
+        """Frames of the first videos of a split, and the noise that their slots start from."""
+        count = how_many("n", count, len(self.videos(split).position), split)
+        parts = list(self.batches(split))
+        frames = [render(part.videos, size=self.config.size).images for part in parts]
+        noise = [part.noise for part in parts]
+        return torch.cat(frames)[:count], torch.cat(noise)[:count]
+
+    @torch.no_grad()
+    def trace(self, model: OP3, *inputs: Tensor) -> Trace:
+        """What fires on the way to each frame after the first, (B, T - 1, K, M)."""
+        frames, noise = inputs
+        layer = model.dynamics.interaction
+        if not isinstance(layer, RuleLayer):
+            between = "nothing" if layer is None else type(layer).__name__
+            raise UserError(f"trace: this model has no rules ({between} between its slots)")
+        moments = watch_moments(model, as_floats(frames), noise, self.config, return_trace=True)
+        traces = [moment.trace for moment in moments if moment.trace is not None]
+        return Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True)))
 
     @torch.no_grad()
     def draw(self, model: OP3) -> dict[str, UInt8[ndarray, "height width 3"]]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nps.experiments.sprites.config import Config
-from nps.models.op3 import OP3, Drawn, State, rprp
+from nps.models.op3 import OP3, Drawn, Moment, State, rprp
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int64
@@ -47,9 +47,7 @@ def watch(
         noise: where the slots start.
         config: how often a frame is refined.
     """
-    count = frames.shape[1]
-    schedule = rprp(count, first=config.first_refinements, later=config.refinements)
-    moments = list(model(frames, schedule, noise.shape[1], noise=noise))
+    count, moments = frames.shape[1], watch_moments(model, frames, noise, config)
     seen = [next(m for m in reversed(moments) if m.frame == t) for t in range(count)]
     expected = [moment for moment in moments if moment.step == "move"]
     ahead: dict[int, list[Tensor]] = {h: [] for h in AHEAD}
@@ -63,6 +61,21 @@ def watch(
         {h: torch.stack(found, 1) for h, found in ahead.items()},
         torch.stack([image(moment.drawn) for moment in expected], 1),
     )
+
+
+def watch_moments(
+    model: OP3,
+    frames: Float[Tensor, "B T 3 H W"],
+    noise: Float[Tensor, "B K R"],
+    config: Config,
+    *,
+    return_trace: bool = False,
+) -> list[Moment]:
+    """All steps of a video."""
+    refinements = {"first": config.first_refinements, "later": config.refinements}
+    schedule = rprp(frames.shape[1], **refinements)
+    options = {"noise": noise, "return_trace": return_trace}
+    return list(model(frames, schedule, noise.shape[1], **options))
 
 
 def unseen(model: OP3, state: State, frames: int) -> list[Drawn]:
