@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
+from nps.experiments.atari.claims import CLAIMS
 from nps.experiments.atari.config import Config
 from nps.experiments.atari.data import prepare
 from nps.experiments.atari.presets import PRESETS, QUICK
-from nps.experiments.atari.report import verdict, write_report
+from nps.experiments.atari.report import write_report
 from nps.experiments.atari.task import AtariTask
-from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.experiments.world_models.headline import NOTHING_MOVES, ranking_headline
 from nps.experiments.world_models.inspect import inspect_world_model
@@ -39,6 +40,8 @@ FLOORS = {**NOTHING_MOVES, "copy_": "copying the input"}
 class Atari(Experiment[Config, AtariTask]):
     name = "atari"
     about = "World models of Atari games: NPS against a GNN (section 4.3)."
+    subject = "five Atari games"
+    claims = CLAIMS
     config = Config
     presets = PRESETS
     quick = QUICK
@@ -52,9 +55,6 @@ class Atari(Experiment[Config, AtariTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
-
-    def verdict(self, folder: Path) -> Verdict:
-        return verdict(folder)
 
     def prepare(self, config: Config) -> None:
         prepare(config)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nps.experiments import changes
-from nps.experiments.experiment import Experiment, Verdict
-from nps.experiments.results import Result, by_variant, read_results, runs_of
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.summaries import values
 from nps.experiments.world_models.config import HORIZONS
 from nps.experiments.world_models.report import (
@@ -90,20 +90,6 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     report.add(hidden_table(named), *short_table(games))
     report.add(*changes.provenance(groups, experiment))
     return report
-
-
-def verdict(path: Path) -> Verdict:
-    """The paper's claim against the published runs at `path`."""
-    games = read_games(path)
-    for presets in games.values():
-        runs_of(presets, *PAIR)
-    nps, gnn = mean_h1(games)
-    return Verdict(
-        subject="five Atari games",
-        claim="better than a GNN",
-        ours=f"mean H@1 after {max(HORIZONS)} steps {nps}, GNN {gnn}",
-        holds="**no**",
-    )
 
 
 def short_table(games: Games) -> list[Part]:
