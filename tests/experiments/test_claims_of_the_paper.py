@@ -143,6 +143,37 @@ def test_composition_is_judged_by_the_black_picture_in_each_seed():
     assert verdict(0.016, 0.016, 0.001).holds == "does not hold"
 
 
+def test_stages_are_compared_by_their_time():
+    def verdict(*seconds):
+        claim = claim_of("blocks", "take longer")
+        times = zip(claim.presets, seconds, strict=True)
+        runs = [run for preset, s in times for run in published("blocks", preset, [{}], seconds=s)]
+        return find(claim, runs)
+
+    finding = verdict(10.0, 11.0, 12.0, 13.0, 20.0, 30.0, 40.0, 50.0)
+    assert finding.ours == "10, 11, 12, 13 s; with a fixed palette 20, 30, 40, 50 s"
+    assert finding.holds == "holds"
+    assert verdict(10.0, 11.0, 12.0, 9.0, 20.0, 30.0, 40.0, 50.0).holds == "partly"
+
+
+def test_rules_are_modular_if_the_other_pictures_stay():
+    def verdict(*stays):
+        def deleted(shared):
+            equal = [[o != own and not (shared and own == 0) for o in range(4)] for own in range(4)]
+            cuts = [{"deleted": own, "equal": equal[own]} for own in range(4)]
+            return {"deletion": cuts}
+
+        runs = published("mnist", "mnist", [deleted(not stay) for stay in stays])
+        runs += published("mnist", "mnist-balanced", [deleted(False)])
+        runs += published("mnist", "mnist-fifth", [{"fifth": {"equal": [True] * 4}}])
+        return find(claim_of("mnist", "deleted or added"), runs)
+
+    assert verdict(True, True).holds == "holds"
+    finding = verdict(True, False, False)
+    assert "in 1 of 3 seeds; balanced preset 1 of 1, a fifth rule added 1 of 1" in finding.ours
+    assert finding.holds == "partly"
+
+
 def test_games_that_are_missing_are_named_and_not_averaged():
     def hits(preset, game, *numbers):
         metrics = [*METRICS, *(f"copy_{metric}" for metric in METRICS)]

@@ -68,7 +68,8 @@ def rules_fire_at_collisions(nps: list[Result]) -> Finding:
         f"{median(nps, elsewhere, '.0%')} of others; on more of the first in {count(nps, more)} "
         "seeds",
         in_most(nps, more),
-        "a rule is chosen by its primary slot alone, before that slot has looked at another",
+        "a rule is chosen by its primary slot alone, before that slot has looked at another; the "
+        "background, which has its own rule in the figure, is no slot here",
     )
 
 
