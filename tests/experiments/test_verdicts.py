@@ -59,7 +59,29 @@ def test_means_of_blocks_and_of_games_in_the_order_of_the_paper(tmp_path):
         publish(tmp_path, "blocks", variant, tests)
     on_blocks, on_atari = rows(tmp_path)
     assert on_blocks[2] == ("H@1 after 10 steps 50.0, GNN 75.0, no motion at all 25.0 and 37.5")
-    assert on_atari[2] == "mean H@1 after 10 steps 20.0, GNN 35.0"
+    assert on_atari[2:] == [
+        "mean H@1 of 2 games after 10 steps 20.0, GNN 35.0",
+        "**cannot be told**",  # one seed has no standard error
+    ]
+    publish_atari(tmp_path, "breakout", "atari-nps", 0.1)
+    with pytest.raises(UserError, match="no tested runs of atari-gnn"):
+        rows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("nps", "gnn", "holds"),
+    [
+        ((0.1, 0.2), (0.5, 0.6), "**no**"),
+        ((0.5, 0.6), (0.1, 0.2), "yes"),
+        ((0.1, 0.5), (0.2, 0.6), "**cannot be told**"),
+    ],
+)
+def test_the_verdict_on_atari_is_judged(tmp_path, nps, gnn, holds):
+    publish_atari(tmp_path, "pong", "atari-nps", *nps)
+    publish_atari(tmp_path, "pong", "atari-gnn", *gnn)
+    ((*_, ours, judged),) = rows(tmp_path)
+    assert ours.startswith("mean H@1 of 1 game after 10 steps ")
+    assert judged == holds
 
 
 def test_experiments_that_are_not_of_the_paper_have_no_verdict(tmp_path):
@@ -98,9 +120,14 @@ def test_the_short_table_of_atari(tmp_path):
     games = atari.read_games(tmp_path / "results/atari")
     (table,) = atari.short_table(games)
     assert table.rows == [
-        ["Pong", "10.0", "20.0", "25.0", "15.6 ± 5.7", "7.2 ± 4.1"],
-        ["Q*bert", "10.0", "20.0", "25.0", "–", "–"],
-        ["Mean of 2", "10.0", "20.0", "–", "–", "–"],
-        ["Pong, aligned, parallel NPS", "60.0 ± 14.1", "40.0", "25.0", "–", "–"],
+        ["Pong", "10.0", "20.0", "cannot be told", "25.0", "15.6 ± 5.7", "7.2 ± 4.1"],
+        ["Q*bert", "10.0", "20.0", "cannot be told", "25.0", "–", "–"],
+        ["Mean of 2", "10.0", "20.0", "cannot be told", "–", "–", "–"],
+        ["Mean of 2, aligned, parallel NPS", "60.0", "40.0", "cannot be told", "–", "–", "–"],
     ]
+    publish_atari(tmp_path, "breakout", "atari-nps-aligned", 0.1, 0.2)
+    publish_atari(tmp_path, "breakout", "atari-gnn-aligned", 0.5, 0.6)
+    (table,) = atari.short_table(atari.read_games(tmp_path / "results/atari"))
+    one = ["Breakout, aligned negatives", "15.0 ± 7.1", "55.0 ± 7.1", "behind", "25.0", "–", "–"]
+    assert table.rows[3] == one
     assert atari.short_table({"freeway": games["freeway"]}) == []

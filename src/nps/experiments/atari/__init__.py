@@ -4,7 +4,8 @@ Sources of the settings. The paper: the games, 1,000 and 100 episodes, rule embe
 "the same setup as the physics environment" means one rule and one stage. Its paragraph on five
 rules is commented out in the source (`atari-nps-5`). C-SWM, whose model the paper takes over:
 preprocessing, medium extractor, 3 slots of size 4, actions copied to every slot, batches of 1,024,
-200 epochs. The paper's own encoder (four convolutions, slot attention) is not in these presets.
+200 epochs; `atari-cswm-*` are its program to the letter. The physics environment has another
+encoder and 5 slots of 64: `atari-slots-*`, and with C-SWM's extractor `atari-5x64-*`.
 Ours: batch normalisation statistics that match the evaluated parameters (C-SWM's running ones lag
 behind: `-running`).
 """
