@@ -121,6 +121,7 @@ def test_claims_without_runs_are_not_run_yet(tmp_path):
 def test_a_claim_needs_the_runs_of_all_its_models():
     claim = Claim("w", "s", "p", ("p", "q"), lambda *groups: Finding("", "holds", ""), "pong")
     assert find(claim, runs("m", [1.0])).reason == "no published runs of `p`, `q` in pong"
+    assert find(claim, runs("m", [1.0]), {"pong": "Too old."}).reason == "Too old"
     both = Claim("w", "s", "p", ("p", "q"), claim.decide)
     assert find(both, runs("m", [1.0])).reason == "no published runs of `q`"
     assert find(Claim("w", "s", "p", ("p",), claim.decide), runs("m", [1.0])).holds == "holds"

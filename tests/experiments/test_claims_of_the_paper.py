@@ -11,11 +11,11 @@ import pytest
 
 from nps.commands.run import _run_args
 from nps.experiments import EXPERIMENTS
-from nps.experiments.atari.report import METRICS
 from nps.experiments.claims import HOLDS, NONE, Finding, find
 from nps.experiments.collect import add
 from nps.experiments.results import read_results
 from nps.experiments.verdicts import check, claims_tables, verdicts_table
+from nps.experiments.world_models.report import METRICS
 from nps.flags import parse
 from tests.experiments.runs import published
 from tests.test_cli import call
@@ -193,6 +193,22 @@ def test_games_that_are_missing_are_named_and_not_averaged():
     invaders = find(claim_of("atari", "Space Invaders"), runs)
     assert invaders.holds == "not run yet"
     assert invaders.reason == "no published runs of `atari-nps`, `atari-gnn` in space_invaders"
+
+
+def test_runs_of_another_version_of_a_game_do_not_count(tmp_path):
+    tests = [dict.fromkeys([*METRICS, *(f"copy_{metric}" for metric in METRICS)], 0.5)]
+    models = ("atari-nps", "atari-gnn")
+    for game in ("pong", "space_invaders"):
+        for preset in models:
+            add(tmp_path / "atari", published("atari", preset, tests, group=game, game=game))
+    checked = check(OF_THE_PAPER["atari"], tmp_path / "atari")
+    mean, invaders = (
+        next(row.found for row in checked if words in row.claim.says)
+        for words in ("better than a GNN", "Space Invaders")
+    )
+    assert mean.reason.startswith("mean of 1 game, without Space Invaders,")
+    assert invaders.holds == "not run yet"
+    assert invaders.reason.startswith("2 runs of Space Invaders left out: of another version")
 
 
 # -- the committed results ------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from nps.experiments.atari import report as atari
+from nps.experiments.atari.games import read_games
 from nps.experiments.blocks import report as blocks
 from nps.experiments.results import by_variant, read_results
 from nps.experiments.verdicts import verdicts_table
@@ -81,12 +82,17 @@ def test_the_short_table_of_atari(tmp_path):
         publish_atari(tmp_path, game, "atari-gnn-aligned", 0.4)
         publish_atari(tmp_path, game, "atari-parallel-aligned", 0.5, 0.7)
     publish_atari(tmp_path, "freeway", "atari-nps", 0.9)
-    games = atari.read_games(tmp_path / "results/atari")
+    games = read_games(tmp_path / "results/atari")
     (table,) = atari.short_table(games)
     assert table.rows == [
-        ["Pong", "10.0", "20.0", "25.0", "15.6 ± 5.7", "7.2 ± 4.1"],
-        ["Q*bert", "10.0", "20.0", "25.0", "–", "–"],
-        ["Mean of 2", "10.0", "20.0", "–", "–", "–"],
-        ["Pong, aligned, parallel NPS", "60.0 ± 14.1", "40.0", "25.0", "–", "–"],
+        ["Pong", "10.0", "20.0", "cannot be told", "25.0", "15.6 ± 5.7", "7.2 ± 4.1"],
+        ["Q*bert", "10.0", "20.0", "cannot be told", "25.0", "–", "–"],
+        ["Mean of 2", "10.0", "20.0", "cannot be told", "–", "–", "–"],
+        ["Mean of 2, aligned, parallel NPS", "60.0", "40.0", "cannot be told", "–", "–", "–"],
     ]
+    publish_atari(tmp_path, "breakout", "atari-nps-aligned", 0.1, 0.2)
+    publish_atari(tmp_path, "breakout", "atari-gnn-aligned", 0.5, 0.6)
+    (table,) = atari.short_table(read_games(tmp_path / "results/atari"))
+    one = ["Breakout, aligned negatives", "15.0 ± 7.1", "55.0 ± 7.1", "behind", "25.0", "–", "–"]
+    assert table.rows[3] == one
     assert atari.short_table({"freeway": games["freeway"]}) == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from nps.experiments.results import Result
@@ -47,8 +48,16 @@ class Claim:
     """Group of these runs, such as a game; None takes all."""
 
 
-def find(claim: Claim, published: Sequence[Result]) -> Finding:
-    """What the published runs of an experiment say about one of its claims."""
+def find(
+    claim: Claim, published: Sequence[Result], left_out: Mapping[str, str] = MappingProxyType({})
+) -> Finding:
+    """What the published runs of an experiment say about one of its claims.
+
+    Args:
+        claim: of the experiment.
+        published: its published runs (`Experiment.published`).
+        left_out: groups with runs that are not among them, and why (`Experiment.left_out`).
+    """
     if claim.decide is None:
         return Finding(NONE, "not run yet", "not built yet")
     groups = runs_of(claim, published)
@@ -56,7 +65,8 @@ def find(claim: Claim, published: Sequence[Result]) -> Finding:
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         where = f" in {claim.group}" if claim.group else ""
-        return Finding(NONE, "not run yet", f"no published runs of {names}{where}")
+        why = left_out.get(claim.group or "", f"no published runs of {names}{where}")
+        return Finding(NONE, "not run yet", why.rstrip("."))
     return claim.decide(*groups)
 
 

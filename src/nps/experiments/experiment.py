@@ -89,6 +89,10 @@ class Experiment(ABC, Generic[C, T]):
         """The published runs of the table in `folder`, which decide whether claims hold."""
         return read_results(folder)
 
+    def left_out(self, folder: Path) -> Mapping[str, str]:
+        """Groups with runs that do not count any more, each with a sentence that says why."""
+        return {}
+
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline | None:
         """The few test metrics of a run that matter, with a verdict, for `nps eval`.
 

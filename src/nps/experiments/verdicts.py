@@ -31,11 +31,13 @@ def experiments_in(folder: Path) -> list[Experiment[Any, Any]]:
 
 def check(experiment: Experiment[Any, Any], folder: Path) -> list[Checked]:
     """The claims on an experiment, checked with the published runs of its table in `folder`."""
-    published = experiment.published(folder) if (folder / RUNS).exists() else []
+    has_runs = (folder / RUNS).exists()
+    published = experiment.published(folder) if has_runs else []
+    left_out = experiment.left_out(folder) if has_runs else {}
     return [
         Checked(
             claim,
-            find(claim, published),
+            find(claim, published, left_out),
             commands(experiment.name, experiment.flags, claim, published),
         )
         for claim in experiment.claims
