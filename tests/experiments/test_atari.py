@@ -397,6 +397,11 @@ def test_an_older_run_of_space_invaders_is_neither_continued_nor_tested_as_of_to
     assert not (runs["space_invaders"] / "test.json").exists()
     call("eval", str(runs["pong"]))
     assert (runs["pong"] / "test.json").exists()
+    saved = json.loads((runs["pong"] / "config.json").read_text())
+    del saved["config"]["separate_encoding"]  # a field that older runs lack
+    (runs["pong"] / "config.json").write_text(json.dumps(saved))
+    out, err = call("train", "atari-gnn", f"--out={runs['pong']}", "--epochs=1", *FLAGS)
+    assert "complete" in out + err
 
 
 def test_pairs_are_judged_by_two_standard_errors(tmp_path):
