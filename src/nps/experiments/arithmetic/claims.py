@@ -23,8 +23,8 @@ def one_rule_each(ours: list[Result], sharp: list[Result]) -> Finding:
         f"clean in {count(ours, is_clean)} seeds, median segregation "
         f"{median(ours, 'segregation', '.2f')}",
         in_most(ours, is_clean),
-        "in the paper's reading a rule cannot know its second argument; where it can, our schedule "
-        f"finds all four in {count(sharp, is_clean)} seeds",
+        "the paper's scores cannot tell the second argument where it may be the point itself; "
+        f"where it never is, our schedule finds all four in {count(sharp, is_clean)} seeds",
     )
 
 
