@@ -24,7 +24,7 @@ format: $(VENV)/.test
 
 # The tables of results in README and docs, from the committed runs.
 results: $(VENV)/.demo
-	$(BIN)/nps table results --into README.md
+	$(BIN)/nps table results --into README.md docs/claims.md
 	$(BIN)/nps table results/arithmetic --report --into docs/experiments/arithmetic.md
 	$(BIN)/nps table results/mnist --report --into docs/experiments/mnist.md
 	$(BIN)/nps table results/blocks --report --into docs/experiments/blocks.md docs/notes/blocks.md

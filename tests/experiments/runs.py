@@ -1,8 +1,11 @@
 """Run folders with made-up logs, for tests of what reads them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from nps.experiments.results import Result
 
 
 def session(first: int, last: int, seconds: float, seeds: int = 1) -> dict[str, Any]:
@@ -33,3 +36,20 @@ def write_run(
     if curve is not None:
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
     return folder
+
+
+def published(
+    experiment: str,
+    preset: str,
+    tests: Sequence[dict[str, Any]],
+    group: str = "",
+    seconds: float = 1.0,
+    **config: Any,
+) -> list[Result]:
+    """A published run for each seed's test metrics."""
+    sessions = [session(0, 1, seconds)]
+    names = (experiment, preset, preset)
+    return [
+        Result(*names, seed, config, test, sessions, Path(), group, published=True)
+        for seed, test in enumerate(tests)
+    ]

@@ -11,10 +11,15 @@ import torch
 import nps
 from nps.errors import UserError
 from nps.experiments import EXPERIMENTS, _task, load_task
-from nps.experiments.atari import PRESETS, AtariTask, Config
+from nps.experiments.atari import PRESETS, AtariTask, Config, drawing, pairs
 from nps.experiments.atari import data as making
 from nps.experiments.atari import report as reports
+from nps.experiments.atari.games import read_games
+from nps.experiments.blocks import PRESETS as BLOCKS
 from nps.experiments.results import read_run
+from nps.experiments.world_models.config import WorldModelConfig
+from nps.experiments.world_models.model import make_encoder
+from nps.perception.extractors import Norm
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.loop import Settings as LoopSettings
@@ -22,9 +27,10 @@ from nps.training.loop import train
 from nps.training.run import Run
 from nps.training.task import Batch
 from nps.worlds import atari, atari_file, atari_play
-from nps.worlds.atari_games import GAMES, Settings
+from nps.worlds.atari_games import GAMES, Settings, world
 from nps.worlds.atari_play import Played
 from tests.experiments.drawing import RARELY, assert_draws
+from tests.experiments.runs import session
 from tests.experiments.stacks import assert_stack_equals_single
 from tests.experiments.test_loaded import assert_world_model
 from tests.test_cli import call
@@ -73,13 +79,24 @@ def files(tmp_path, monkeypatch):
     return folder
 
 
+def tiny(preset: str, **changes: object) -> Config:
+    """A preset in small, with its own kind of encoder and its own choice of the best model."""
+    config = PRESETS[preset].config
+    small = {**TINY, **changes}
+    if config.extractor == "slot-attention":
+        del small["extractor"]
+    if config.validation_episodes == 0:
+        del small["validation_episodes"]
+    return dataclasses.replace(config, **small)
+
+
 def task_of(**changes: object) -> AtariTask:
     return AtariTask(Config(**{**TINY, **changes}), CPU)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_builds_round_trips_and_steps(name):
-    config = dataclasses.replace(PRESETS[name].config, **TINY)
+    config = tiny(name)
     assert from_json(Config, to_json(config)) == config
     task = AtariTask(config, CPU)
     model = task.make_model(0)
@@ -116,10 +133,34 @@ def test_validation_encodes_each_image_once_and_measures_the_same(negatives, mon
 
 
 def test_presets_are_c_swm_s_with_the_paper_s_rules():
-    nps, gnn = (PRESETS[name].config for name in ("atari-nps", "atari-gnn"))
+    nps = PRESETS["atari-nps"].config
     assert (nps.rules, nps.stages, nps.rule_dim, nps.slots, nps.slot_dim) == (1, 1, 32, 3, 4)
     assert (nps.epochs, nps.batch_size, nps.learning_rate) == (200, 1024, 5e-4)
-    assert dataclasses.replace(nps, transition="gnn") == gnn
+
+
+def test_the_paper_s_own_setup_is_that_of_blocks():
+    """Five slots of 64 by slot attention and 100 epochs, with the embeddings that Atari has."""
+    ours, blocks = PRESETS["atari-slots-nps"].config, BLOCKS["blocks-slots-nps"].config
+    shared = {field.name for field in dataclasses.fields(WorldModelConfig)}
+    differs = {name for name in shared if getattr(ours, name) != getattr(blocks, name)}
+    assert differs == {"rule_dim", "statistics"}  # without batch normalisation it has no effect
+    assert (ours.rule_dim, ours.slots, ours.slot_dim, ours.width) == (32, 5, 64, 64)
+    encoder = make_encoder(ours, (50, 50, 6))
+    assert encoder(torch.zeros(2, 50, 50, 6)).shape == (2, 5, 64)
+    assert not any(isinstance(module, Norm) for module in encoder.modules())
+    for slots in (3, 5):
+        wide = PRESETS[f"atari-{slots}x64-nps"].config
+        c_swm = dataclasses.replace(PRESETS["atari-nps"].config, slots=slots, slot_dim=64)
+        assert wide == c_swm
+        assert PRESETS[f"atari-{slots}x64-nps-5"].config == dataclasses.replace(wide, rules=5)
+
+
+@pytest.mark.parametrize("setting", pairs.PAIRS)
+def test_both_models_of_a_pair_differ_in_the_transition_alone(setting):
+    ours, gnn = (PRESETS[name].config for name in pairs.PAIRS[setting])
+    rules = {"rules": gnn.rules, "transition": gnn.transition}
+    assert dataclasses.replace(ours, **rules) == gnn
+    assert gnn.transition == "gnn"
 
 
 def test_images_are_those_of_the_world():
@@ -167,10 +208,41 @@ def test_copying_the_input_by_a_plain_loop():
         assert tested[f"copy_h1_distinct_{step}"] >= tested[f"copy_h1_{step}"]
 
 
-@pytest.mark.parametrize("preset", ["atari-nps", "atari-gnn-aligned"])
+STACKED = (
+    "atari-nps",
+    "atari-gnn-aligned",
+    "atari-5x64-nps-5",
+    "atari-slots-nps",
+    "atari-cswm-nps",
+)
+
+
+@pytest.mark.parametrize("preset", STACKED)
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, preset):
-    task = AtariTask(dataclasses.replace(PRESETS[preset].config, **TINY, epochs=2), CPU)
+    task = AtariTask(tiny(preset, epochs=2), CPU)
     assert_stack_equals_single(tmp_path, task, "loss")
+
+
+OTHERS = [name for name in PRESETS if any(mark in name for mark in ("64", "slots", "cswm"))]
+
+
+@pytest.mark.parametrize("preset", OTHERS)
+def test_a_preset_trains_two_steps_from_the_command_line(tmp_path, preset):
+    """And is tested."""
+    config = tiny(preset)
+    given = {
+        **TINY,
+        "extractor": config.extractor,
+        "validation_episodes": config.validation_episodes,
+    }
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    call("train", preset, f"--out={tmp_path / 'run'}", "--epochs=1", *flags)
+    (row,) = Run(tmp_path / "run").metrics()
+    assert row["step"] == 2 + (config.validation_episodes == 0)
+    chosen = row["loss"] if config.validation_episodes == 0 else row["validation"]["loss"]
+    assert row["validation"]["score"] == chosen
+    shown = call("eval", str(tmp_path / "run"))[0]
+    assert "H@1 after 10 steps" in shown
 
 
 def test_the_kept_model_has_the_statistics_of_its_own_weights(tmp_path):
@@ -220,21 +292,27 @@ def test_run_takes_a_game_and_the_table_takes_all(tmp_path, monkeypatch):
     assert "Copy the input: H@1" in shown
 
 
-def write_tested(folder, game, preset, seed, hits):
+def write_tested(folder, game, preset, seed, hits, played=None):
+    """A tested run; `played`: what it recorded of the game, if anything."""
     folder = folder / preset / f"seed-{seed}"
     folder.mkdir(parents=True)
     config = {"schema": 1, "experiment": "atari", "preset": preset, "seed": seed}
-    (folder / "config.json").write_text(json.dumps({**config, "config": {"game": game}}))
+    (folder / "config.json").write_text(
+        json.dumps({**config, "config": {"game": game, "epochs": 1}})
+    )
     test = {f"{metric}": hits for metric in reports.METRICS} | {"copy_h1_1": 0.25}
-    test |= {"copy_h1_strict_1": 0.125}
+    test |= {"copy_h1_strict_1": 0.125, "transition_parameters": 10}
     (folder / "test.json").write_text(json.dumps(test))
+    if played is not None:
+        sessions = [session(0, 1, 1.0) | {"data": played}]
+        (folder / "provenance.json").write_text(json.dumps(sessions))
 
 
 def test_mean_and_standard_deviation_over_seeds(tmp_path):
     for seed, hits in enumerate((0.2, 0.5)):
         write_tested(tmp_path, "qbert", "atari-nps", seed, hits)
     assert read_run(tmp_path / "atari-nps/seed-1").seed == 1
-    rows = reports.summary_table(reports.read_games(tmp_path)).rows
+    rows = reports.summary_table(read_games(tmp_path)).rows
     assert rows[0][:2] == ["Q*bert: NPS", "35.0 ± 21.2"]
     assert rows[1][1] == "–"
     assert rows[2][:2] == ["Q*bert: copy the input", "25.0"]
@@ -247,9 +325,9 @@ def test_the_figure_has_the_games_and_the_mean_of_what_all_of_them_have(tmp_path
             write_tested(tmp_path / game, game, "atari-nps", seed, hits)
     write_tested(tmp_path / "pong", "pong", "atari-gnn", 0, 0.9)
     drawn = []
-    monkeypatch.setattr(reports.figures, "available", lambda: True)
-    monkeypatch.setattr(reports.figures, "means_over", lambda panels, *_: drawn.append(panels))
-    reports.ranking_figure(reports.read_games(tmp_path))
+    monkeypatch.setattr(drawing.figures, "available", lambda: True)
+    monkeypatch.setattr(drawing.figures, "means_over", lambda panels, *_: drawn.append(panels))
+    drawing.ranking_figure(read_games(tmp_path))
     (panels,) = drawn
     assert list(panels) == ["Pong", "Q*bert", "Mean of 2"]
     assert panels["Pong"]["NPS"][5].tolist() == pytest.approx([20, 50])
@@ -257,23 +335,106 @@ def test_the_figure_has_the_games_and_the_mean_of_what_all_of_them_have(tmp_path
     assert panels["Mean of 2"]["NPS"][10].tolist() == pytest.approx([30])
     assert set(panels["Q*bert"]["copy the input"]) == {1}
     fewer = {"NPS": {1: np.array([10.0])}, "GNN": {1: np.array([1.0])}}
-    assert reports.mean_panel([panels["Pong"], fewer])["NPS"] == {1: pytest.approx([22.5])}
+    assert drawing.mean_panel([panels["Pong"], fewer])["NPS"] == {1: pytest.approx([22.5])}
 
 
 def test_a_figure_shows_negatives_of_one_kind_and_the_paper_beside_its_own(tmp_path):
     for preset in ("atari-nps", "atari-nps-aligned", "atari-parallel-aligned"):
         write_tested(tmp_path / "pong", "pong", preset, 0, 0.5)
-    games = reports.read_games(tmp_path)
-    shuffled = reports.ranking_panels(games, aligned=False)["Pong"]
+    games = read_games(tmp_path)
+    shuffled = drawing.ranking_panels(games, drawing.FIGURES["ranking"])["Pong"]
     assert list(shuffled) == ["NPS", "the paper's NPS", "the paper's GNN", "copy the input"]
     assert {k: v.tolist() for k, v in shuffled["the paper's NPS"].items()} == {
         1: [44.1],
         5: [22.2],
         10: [15.6],
     }
-    aligned = reports.ranking_panels(games, aligned=True)["Pong"]
+    aligned = drawing.ranking_panels(games, drawing.FIGURES["ranking-aligned"])["Pong"]
     assert list(aligned) == ["NPS", "parallel NPS", "copy the input"]
-    assert reports.ranking_panels({"pong": {"atari-gnn": games["pong"]["atari-nps"]}}, True) == {}
+    one = {"pong": {"atari-gnn": games["pong"]["atari-nps"]}}
+    assert drawing.ranking_panels(one, drawing.FIGURES["ranking-aligned"]) == {}
+
+
+NOW, BEFORE = (f"frameskip {n}, warm-up 50, rows 30 to 200" for n in (3, 4))
+
+
+def test_runs_of_another_version_of_a_game_are_left_out(tmp_path):
+    """Those that recorded none are of the first version: Space Invaders had other frames."""
+    for seed, played in enumerate((None, BEFORE, NOW)):
+        write_tested(tmp_path / "x", "space_invaders", "atari-gnn", seed, 0.5, played)
+    for game in ("space_invaders", "pong"):
+        write_tested(tmp_path / game, game, "atari-nps", 0, 0.5)
+    games, left_out = reports.read(tmp_path)
+    assert {game: list(presets) for game, presets in games.items()} == {
+        "pong": ["atari-nps"],
+        "space_invaders": ["atari-gnn"],
+    }
+    assert [run.seed for run in games["space_invaders"]["atari-gnn"]] == [2]
+    why = f"3 runs of Space Invaders left out: of another version of it ({BEFORE}; now {NOW})."
+    assert left_out == {"space_invaders": why}
+    shown = reports.write_report(tmp_path, EXPERIMENTS["atari"])
+    assert any(getattr(part, "text", None) == why for part in shown.parts)
+    _, err = call("table", str(tmp_path / "space_invaders"), code=2)
+    assert "1 run of Space Invaders left out" in err
+    assert err.count("\n") == 1
+
+
+def test_an_older_run_of_space_invaders_is_neither_continued_nor_tested_as_of_today(files):
+    settings = Settings(6, 5, 7)
+    packed = atari_file.pack("space_invaders", settings, invented("space_invaders", settings))
+    (files / "space_invaders.npz").write_bytes(packed)
+    runs = {game: files.parent / game for game in ("space_invaders", "pong")}
+    for game, folder in runs.items():
+        flags = [f"--out={folder}", f"--game={game}", "--epochs=1", *FLAGS]
+        call("train", "atari-gnn", *flags)
+        path = folder / "provenance.json"
+        (recorded,) = json.loads(path.read_text())
+        assert recorded.pop("data") == (NOW if game == "space_invaders" else world(GAMES[game]))
+        path.write_text(json.dumps([recorded]))
+    flags = [f"--out={runs['space_invaders']}", "--game=space_invaders", "--epochs=1", *FLAGS]
+    assert "its data have changed" in call("train", "atari-gnn", *flags, code=2)[1]
+    assert "the data have changed since" in call("eval", str(runs["space_invaders"]))[1]
+    assert not (runs["space_invaders"] / "test.json").exists()
+    call("eval", str(runs["pong"]))
+    assert (runs["pong"] / "test.json").exists()
+    saved = json.loads((runs["pong"] / "config.json").read_text())
+    del saved["config"]["separate_encoding"]  # a field that older runs lack
+    (runs["pong"] / "config.json").write_text(json.dumps(saved))
+    out, err = call("train", "atari-gnn", f"--out={runs['pong']}", "--epochs=1", *FLAGS)
+    assert "complete" in out + err
+
+
+def test_pairs_are_judged_by_two_standard_errors(tmp_path):
+    """Against numpy, in one game and as the mean of two."""
+    hits = {
+        "pong": {"atari-nps": (0.30, 0.34, 0.38), "atari-gnn": (0.20, 0.24)},
+        "qbert": {"atari-nps": (0.10, 0.12), "atari-gnn": (0.16, 0.22, 0.12)},
+    }
+    for game, presets in hits.items():
+        for preset, values in presets.items():
+            for seed, value in enumerate(values):
+                write_tested(tmp_path / game, game, preset, seed, value)
+    games = read_games(tmp_path)
+    errors = {
+        game: sum(np.var(values, ddof=1) / len(values) for values in presets.values())
+        for game, presets in hits.items()
+    }
+    both = pairs.compare(games, pairs.PAPER_PAIR, "h1_5")
+    assert both.nps == pytest.approx(100 * (0.34 + 0.11) / 2)
+    assert both.gnn == pytest.approx(100 * (0.22 + 0.5 / 3) / 2)
+    assert both.error == pytest.approx(100 * sum(errors.values()) ** 0.5 / 2)
+    alone = {game: pairs.compare({game: games[game]}, pairs.PAPER_PAIR, "h1_5") for game in games}
+    assert alone["pong"].error == pytest.approx(100 * errors["pong"] ** 0.5)
+    assert [each.verdict for each in alone.values()] == ["ahead", "cannot be told"]
+    (table,) = pairs.judged_table(games)
+    assert [row[:2] for row in table.rows] == [
+        ["Pong: 3 slots of 4", "34.0, 22.0: ahead"],
+        ["Q*bert: 3 slots of 4", "11.0, 16.7: cannot be told"],
+        ["Mean of 2: 3 slots of 4", "22.5, 19.3: cannot be told"],
+    ]
+    assert [row[4] for row in table.rows] == ["–"] * 3
+    assert pairs.Difference(0.1, 0.2, 0.04).verdict == "behind"
+    assert pairs.Difference(0.1, 0.9, float("inf")).verdict == "cannot be told"
 
 
 def test_a_run_of_another_experiment_is_named(tmp_path):
@@ -284,7 +445,7 @@ def test_a_run_of_another_experiment_is_named(tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "test.json").write_text("{}")
     with pytest.raises(UserError, match="quick/blocks-nps/seed-0: a run of blocks, but"):
-        reports.read_games(tmp_path)
+        read_games(tmp_path)
 
 
 def test_the_paper_s_numbers_are_the_facts():
@@ -339,6 +500,8 @@ def test_mistakes_are_one_line(tmp_path):
     assert "--game" in call("run", "atari", "--help")[0]
     with pytest.raises(ValueError, match="train_episodes: got 101, expected at least 2 more"):
         Config(train_episodes=101)
+    with pytest.raises(ValueError, match="validation_episodes: got 1, expected 0, or at least 2"):
+        Config(validation_episodes=1)
     with pytest.raises(ValueError, match="game: got 'tetris'"):
         Config(game="tetris")
 

@@ -11,17 +11,17 @@ import torch
 
 from nps.experiments.atari import PRESETS, AtariTask
 from nps.training import checkpoint
-from tests.experiments.test_atari import TINY, files  # noqa: F401  (a fixture)
+from tests.experiments.test_atari import files, tiny  # noqa: F401  (a fixture)
 from tests.on_gpu import CUDA, assert_reads_nothing_on_the_host, go
 
 pytestmark = pytest.mark.gpu
 
-SOME = ("atari-nps-5", "atari-gnn-aligned")
+SOME = ("atari-nps-5", "atari-gnn-aligned", "atari-slots-gnn", "atari-cswm-nps")
 
 
 def task_of(preset: str) -> AtariTask:
-    changes = {**TINY, "extractor": "medium", "epochs": 2}
-    return AtariTask(dataclasses.replace(PRESETS[preset].config, **changes), CUDA)
+    encoder = PRESETS[preset].config.extractor
+    return AtariTask(dataclasses.replace(tiny(preset, epochs=2), extractor=encoder), CUDA)
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])

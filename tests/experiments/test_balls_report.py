@@ -8,8 +8,8 @@ from nps.experiments import EXPERIMENTS
 from nps.experiments.balls import PRESETS, inspect, tables
 from nps.experiments.balls.headline import headline
 from nps.experiments.balls.report import short_table
+from nps.experiments.claims import find
 from nps.experiments.results import by_variant, read_results
-from nps.experiments.verdicts import verdicts_table
 from nps.inspect import figures
 from nps.inspect.report import Figure, Table
 from nps.training.config import to_json
@@ -140,22 +140,37 @@ def test_learning_curves_are_drawn(results, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("nps", "attention", "transfer", "says"),
+    ("nps", "attention", "transfer", "verdict"),
     [
-        ((0.9, 0.94), (0.8, 0.85), 0.0, "**yes**"),
-        ((0.9, 0.94), (0.8, 0.85), 0.2, "**partly**: with 4 balls"),
-        ((0.9, 0.94), (0.8, 0.92), 0.0, "**no**: within the range of the seeds"),
-        ((0.7, 0.75), (0.8, 0.85), 0.0, "**no**: behind in every seed"),
+        ((0.9, 0.94), (0.8, 0.82), 0.0, "holds"),
+        ((0.9, 0.94), (0.8, 0.82), 0.2, "partly"),  # with 4 balls
+        ((0.9, 0.94), (0.9, 0.93), 0.0, "does not hold"),  # an advantage of 0.10 is ruled out
+        ((0.7, 0.75), (0.8, 0.85), 0.0, "reversed"),
     ],
 )
-def test_the_papers_claim_holds_if_every_seed_is_ahead(tmp_path, nps, attention, transfer, says):
+def test_whether_nps_segments_better_than_attention(tmp_path, nps, attention, transfer, verdict):
     write(tmp_path / "runs", "balls", *(metrics(x, transfer=transfer) for x in nps))
     write(tmp_path / "runs", "balls-attention", *map(metrics, attention))
-    call("table", "--add", str(tmp_path / "runs"), "--to", str(tmp_path / "balls"), "--published")
-    ((subject, _, ours, holds),) = verdicts_table(tmp_path).rows
-    assert subject == "[bouncing balls](docs/experiments/balls.md)"
-    assert f"{statistics.median(nps):.2f} and {statistics.median(nps) - transfer:.2f}" in ours
-    assert holds == says
+    write(tmp_path / "runs", "balls-none", metrics(0.7))
+    found = find(BALLS.claims[0], read_results(tmp_path / "runs"))
+    shown = " and ".join(f"{statistics.median(nps) - less:.2f}" for less in (0.0, transfer))
+    assert f"sequential NPS {shown}, attention" in found.ours
+    assert found.reason.startswith("with nothing between the slots 0.70 and 0.70; ")
+    assert found.holds == verdict
+
+
+@pytest.mark.parametrize(
+    ("fired", "verdict"), [((0.9, 0.8), "holds"), ((0.9, 0.1), "partly"), ((0.1, 0.1), "no")]
+)
+def test_whether_rules_fire_mainly_at_collisions(tmp_path, fired, verdict):
+    tests = (metrics(0.9, {"firing_collision": at, "firing_elsewhere": 0.2}) for at in fired)
+    write(tmp_path, "balls", *tests)
+    (claim,) = [claim for claim in BALLS.claims if claim.says.startswith("rules fire")]
+    found = find(claim, read_results(tmp_path))
+    assert found.holds == ("does not hold" if verdict == "no" else verdict)
+    assert (
+        f"on {statistics.median(fired):.0%} of balls that collide, on 20% of others" in found.ours
+    )
 
 
 def test_the_headline_names_what_is_reached_and_its_floor():

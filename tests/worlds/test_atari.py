@@ -15,7 +15,7 @@ import torch
 
 from nps.errors import UserError
 from nps.worlds import atari, atari_file, atari_play
-from nps.worlds.atari_games import GAMES, Settings, described
+from nps.worlds.atari_games import FIRST_GAMES, GAMES, Settings, described, world
 from nps.worlds.atari_play import Played
 from nps.worlds.lanczos import shrink
 from tests.test_cli import call
@@ -102,7 +102,7 @@ def test_an_episode_is_what_gymnasium_shows(game):
     name = "".join(word.capitalize() for word in game.split("_"))
     environment = gymnasium.make(
         f"ale_py:{name}NoFrameskip-v4",
-        frameskip=4,  # `{name}Deterministic-v4` by its parts
+        frameskip=3 if game == "space_invaders" else 4,  # gym 0.12's `{name}Deterministic-v4`
     )
     preparation = GAMES[game]
     assert environment.action_space.n == len(preparation.actions)
@@ -293,6 +293,7 @@ BROKEN = {
     "game": (lambda data: rewritten(data, game="qbert"), "game qbert, expected pong"),
     "seed": (lambda data: rewritten(data, seed=0), "seed 0, expected 7"),
     "episodes": (lambda data: rewritten(data, train=9), "train 9, expected 3"),
+    "frameskip": (lambda data: rewritten(data, frameskip=3), "frameskip 3, expected 4"),
     "rows": (lambda data: rewritten(data, rows=[0, 210]), "rows 0, 210, expected 35, 190"),
     "shape": (
         lambda data: rewritten(data, train_actions=np.zeros((3, 9), np.uint8)),
@@ -337,6 +338,22 @@ def test_nothing_there_and_names_that_are_not(cache):
         Settings(test=0)
     with pytest.raises(ValueError, match="seed: got -1"):
         Settings(seed=-1)
+
+
+def test_a_file_of_space_invaders_from_before_is_not_used(cache, packed):
+    """It had a frameskip of 4: refused by all that read or make it, and kept."""
+    meta = described("space_invaders", SMALL)
+    assert (meta["frameskip"], described("pong", SMALL)["frameskip"]) == (3, 4)
+    old = rewritten(packed(invented(), game="space_invaders"), frameskip=4)
+    path = put(cache, old, "space_invaders")
+    with pytest.raises(UserError, match=r"frameskip 4, expected 3\); make it with `nps data atari"):
+        atari.load("space_invaders", SMALL)
+    _, err = call("data", "atari", "--game=space_invaders", *FLAGS, code=2)
+    assert err == f"nps: error: {path}: frameskip 4, expected 3; move it away first\n"
+    assert path.read_bytes() == old
+    assert world(GAMES["space_invaders"]) == "frameskip 3, warm-up 50, rows 30 to 200"
+    assert world(FIRST_GAMES["space_invaders"]) == "frameskip 4, warm-up 50, rows 30 to 200"
+    assert all(FIRST_GAMES[game] == GAMES[game] for game in GAMES if game != "space_invaders")
 
 
 # -- the command --------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def table(args: Sequence[str]) -> None:
     Examples:
       nps table runs/arithmetic
       nps table results/arithmetic --report --into docs/experiments/arithmetic.md
-      nps table results --into README.md
+      nps table results --into README.md docs/claims.md
       nps table results/atari/study
       nps table results/atari --list
       nps table --add runs/atari/pong/atari-nps --to results/atari --published
@@ -76,12 +76,12 @@ def _show(path: Path, options: TableArgs) -> None:
     """Print the first table, or write the report and put tables into documents."""
     from nps.experiments import find_experiment
     from nps.experiments.results import read_results, require_whole
-    from nps.experiments.verdicts import experiments_in, verdicts_table
+    from nps.experiments.verdicts import claims_tables, experiments_in, verdicts_table
     from nps.inspect.report import Table, markdown, put_into
 
     if experiments_in(path):
         require(not options.report, f"--report: got {path}, expected one experiment's folder")
-        tables = {"verdicts": verdicts_table(path)}
+        tables = {"verdicts": verdicts_table(path), **claims_tables(path)}
     else:
         results = read_results(path)
         experiment = find_experiment(results[0].experiment)

@@ -111,7 +111,7 @@ def model_of(run: Run, task: Task, weights: Tensors) -> nn.Module:
         raise UserError(f"{run.folder}: its model does not fit the data: {error}") from None
     if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
         raise UserError(f"{run.folder}: damaged, its model has weights that are not finite")
-    if not run.trained_on(task.fingerprint):
+    if not run.trained_on(task.fingerprint, task.unrecorded_fingerprint):
         say(f"{run.folder}: the data have changed since its training")
     return model.eval()
 
@@ -179,7 +179,8 @@ def evaluate(
     """
     run, checkpoint, task, model = _load(path, device, which, changes, say)
     which = checkpoint.which(which)
-    changed = None if run.trained_on(task.fingerprint) else "changed-data"
+    known = run.trained_on(task.fingerprint, task.unrecorded_fingerprint)
+    changed = None if known else "changed-data"
     task = with_test_set(path, task, on)
     metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
     if on is None:

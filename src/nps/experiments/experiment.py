@@ -13,7 +13,9 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from nps.errors import UserError
+from nps.experiments.claims import Claim
 from nps.experiments.headline import Headline, Metrics
+from nps.experiments.results import Result, read_results
 from nps.inspect.report import Part, Report
 from nps.training.config import TrainConfig
 from nps.training.task import Task
@@ -27,19 +29,6 @@ class Preset:
     config: TrainConfig
     starts_from: str | None = None
     """Preset whose trained models these runs start from; the config has a field `start_from`."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A row of the README's table of results, in Markdown."""
-
-    subject: str
-    claim: str
-    """What the paper claims."""
-    ours: str
-    """What we measured."""
-    holds: str
-    """Whether the claim holds."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +47,10 @@ class Experiment(ABC, Generic[C, T]):
     name: str
     about: str
     """One line of help."""
+    subject: str = ""
+    """Its name in tables of claims."""
+    claims: Sequence[Claim] = ()
+    """What the paper claims about it, the main claim first; empty if it is not of the paper."""
     config: type[C]
     presets: Mapping[str, Preset]
     quick: Mapping[str, Mapping[str, Any]]
@@ -92,10 +85,13 @@ class Experiment(ABC, Generic[C, T]):
     def report(self, folder: Path) -> Report:
         """Tables and figures of the tested runs in `folder`."""
 
-    def verdict(self, folder: Path) -> Verdict | None:
-        """Whether the paper's claim holds in the published runs of the table in `folder`; None if
-        the paper claims nothing."""
-        return None
+    def published(self, folder: Path) -> list[Result]:
+        """The published runs of the table in `folder`, which decide whether claims hold."""
+        return read_results(folder)
+
+    def left_out(self, folder: Path) -> Mapping[str, str]:
+        """Groups with runs that do not count any more, each with a sentence that says why."""
+        return {}
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline | None:
         """The few test metrics of a run that matter, with a verdict, for `nps eval`.

@@ -7,7 +7,7 @@ path on disk or a row of the folder's table: `results/atari/study` gives the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -269,11 +269,3 @@ def require_whole(results: Sequence[Result], tested: Any, fields: Iterable[str])
         missing = [name for name in fields if name not in run.config]
         if missing:
             raise UserError(f"{run.path / 'config.json'}: damaged, {missing[0]} is missing")
-
-
-def runs_of(results: Mapping[str, list[Result]], *variants: str) -> list[list[Result]]:
-    """The runs of each of these variants, all of which must be there."""
-    missing = [name for name in variants if name not in results]
-    if missing:
-        raise UserError(f"no tested runs of {', '.join(missing)}")
-    return [results[name] for name in variants]

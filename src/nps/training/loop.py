@@ -66,7 +66,8 @@ def train(
     found = find_starts(runs, report)
     done = {seed: 0 if saved is None else saved.step for seed, saved in found.items()}
     for seed, run in runs.items():
-        if done[seed] and not run.trained_on(task.fingerprint):
+        known = run.trained_on(task.fingerprint, task.unrecorded_fingerprint)
+        if done[seed] and not known:
             raise UserError(f"{run.folder}: its data have changed; --fresh starts over")
         if done[seed] >= total:
             _require_fits(task, config, seed, found[seed], total)

@@ -129,10 +129,16 @@ class Run:
             way_out = "move it away to go on without its rows, or --fresh starts over"
             raise Damaged(f"{error}; {way_out}") from None
 
-    def trained_on(self, fingerprint: str | None) -> bool:
-        """Whether its last session used data with this fingerprint, as far as is recorded."""
+    def trained_on(self, fingerprint: str | None, unrecorded: str | None = None) -> bool:
+        """Whether its last session used data with this fingerprint, as far as is known.
+
+        Args:
+            fingerprint: of the data.
+            unrecorded: that of a run which recorded none, if it is known.
+        """
         recorded = [session["data"] for session in self.provenance() if session.get("data")]
-        return not recorded or recorded[-1] == fingerprint
+        own = recorded[-1] if recorded else unrecorded
+        return own is None or own == fingerprint
 
     def identity(self) -> Identity | None:
         """The identity of the run in the folder, if there is one."""

@@ -41,6 +41,8 @@ SAVING = 0.05
 """Share of the time that saving may take: models may be large, and disks slow."""
 STEPS_BETWEEN_AGREEMENTS = 20
 """How often several processes ask each other whether one of them received a signal."""
+Means = Sequence[Mapping[str, float]]
+"""Of the loss and its parts over the steps of an epoch, for each seed."""
 
 
 class TrainingSession:
@@ -144,7 +146,7 @@ class TrainingSession:
         ]
         if not distributed.is_first():
             return {}
-        validation = self._evaluate(epoch)
+        validation = self._evaluate(epoch, means)
         healthy = self._healthy()
         for s in healthy:
             row: dict[str, Any] = {"epoch": epoch, "step": self.step, **means[s]}
@@ -174,7 +176,7 @@ class TrainingSession:
 
     # -- evaluation ---------------------------------------------------------------------------
 
-    def _evaluate(self, epoch: int) -> dict[int, dict[str, Any]]:
+    def _evaluate(self, epoch: int, means: Means) -> dict[int, dict[str, Any]]:
         """Validate and draw if it is time to, with the averaged weights if there are any."""
         last, draw_every = epoch == self.config.epochs, self.settings.draw_every
         validates = last or epoch % self.config.validate_every == 0
@@ -184,13 +186,13 @@ class TrainingSession:
         stack = self.state.stack
         with torch.no_grad(), stack.using(self.state.evaluated):
             stack.model.eval()
-            metrics = self._validate() if validates else {}
+            metrics = self._validate(means) if validates else {}
             if draws:
                 self._draw(epoch)
             stack.model.train()
         return metrics
 
-    def _validate(self) -> dict[int, dict[str, Any]]:
+    def _validate(self, means: Means) -> dict[int, dict[str, Any]]:
         """The metrics of each healthy seed; the best models are kept."""
         stack, task = self.state.stack, self.task
         rng.seed_global(self.device, self.seeds[0], "validation", self.step)
@@ -203,6 +205,8 @@ class TrainingSession:
             s: task.judge({name: value[s] for name, value in measured.items()}, "validation")
             for s in self._healthy()
         }
+        for s, judged in metrics.items():
+            judged["score"] = task.score(judged, means[s])
         scores = [metrics[s]["score"] if s in metrics else math.inf for s in range(stack.size)]
         self.state.best.consider(scores, self.step)
         return metrics

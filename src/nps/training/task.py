@@ -69,7 +69,9 @@ class Task(ABC):
     input_names: tuple[str, ...] = ()
     """The inputs of `trace`; empty if the models cannot be traced."""
     fingerprint: str | None = None
-    """Of data that belong to the user and may change between two commands; None for fixed data."""
+    """Of data that may change between two commands, such as the user's own; None for fixed data."""
+    unrecorded_fingerprint: str | None = None
+    """That of runs which recorded none; None takes their data to be the same."""
 
     @property
     def examples(self) -> int:
@@ -107,7 +109,16 @@ class Task(ABC):
 
     @abstractmethod
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
-        """Metrics of a whole split, as JSON values. `score`, lower is better, picks the best."""
+        """Metrics of a whole split, as JSON values; `score`, lower is better, picks the best."""
+
+    def score(self, validation: Mapping[str, Any], training: Mapping[str, float]) -> float:
+        """What the best model has least of.
+
+        Args:
+            validation: what `judge` said of the validation set.
+            training: means of the loss and its parts over the training steps of the last epoch.
+        """
+        return float(validation["score"])
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, Any]:

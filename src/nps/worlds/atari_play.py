@@ -1,9 +1,9 @@
 """Atari episodes, played at random in ale-py's emulator by several processes.
 
-The emulator runs as in C-SWM's `PongDeterministic-v4`: an action lasts four frames and is never
-repeated at random. So an episode is a function of its actions, and these of (seed, set, index): the
-result does not depend on the number of processes. Does not import torch, so that processes start
-quickly.
+The emulator runs as in C-SWM's `PongDeterministic-v4`: an action lasts a fixed number of frames and
+is never repeated at random. So an episode is a function of its actions, and these of (seed, set,
+index): the result does not depend on the number of processes. Does not import torch, so that
+processes start quickly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nps.errors import RunFailed, UserError, extra
-from nps.worlds.atari_games import FRAMES, FRAMESKIP, GAMES, SIDE, STEPS, Name, Settings
+from nps.worlds.atari_games import FRAMES, GAMES, SIDE, STEPS, Name, Settings
 from nps.worlds.lanczos import shrink
 from nps.worlds.processes import in_processes
 
@@ -125,6 +125,7 @@ class Emulator:
         self._ale.setFloat("repeat_action_probability", 0.0)
         self._ale.loadROM(os.fspath(get_rom_path(game) or game))
         self._actions = self._ale.getMinimalActionSet()
+        self._frameskip = GAMES[game].frameskip
         self.reset, self.over = self._ale.reset_game, self._ale.game_over
         self.screen = self._ale.getScreenRGB
         names = tuple(action.name for action in self._actions)
@@ -132,7 +133,7 @@ class Emulator:
             raise RunFailed(f"{game}: unexpected actions in this ale-py: {', '.join(names)}")
 
     def act(self, action: int) -> None:
-        for _ in range(FRAMESKIP):
+        for _ in range(self._frameskip):
             self._ale.act(self._actions[action])
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
+from nps.experiments.arithmetic.claims import CLAIMS
 from nps.experiments.arithmetic.config import Config
 from nps.experiments.arithmetic.headline import headline
 from nps.experiments.arithmetic.inspect import inspect_arithmetic
 from nps.experiments.arithmetic.presets import PRESETS, QUICK
-from nps.experiments.arithmetic.report import Tested, verdict, write_report
+from nps.experiments.arithmetic.report import Tested, write_report
 from nps.experiments.arithmetic.task import ArithmeticTask
-from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.inspect.report import Part, Report
 
@@ -27,6 +28,8 @@ from nps.inspect.report import Part, Report
 class Arithmetic(Experiment[Config, ArithmeticTask]):
     name = "arithmetic"
     about = "Coordinate arithmetic: four operations discovered from demonstrations (section 4.1)."
+    subject = "coordinate arithmetic"
+    claims = CLAIMS
     config = Config
     presets = PRESETS
     quick = QUICK
@@ -38,9 +41,6 @@ class Arithmetic(Experiment[Config, ArithmeticTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
-
-    def verdict(self, folder: Path) -> Verdict:
-        return verdict(folder)
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
         return headline(metrics)

@@ -11,9 +11,9 @@ import numpy as np
 from nps import schema
 from nps.errors import UserError, extra
 from nps.experiments import changes
-from nps.experiments.experiment import Experiment, Verdict
-from nps.experiments.results import Result, by_variant, read_results, runs_of
-from nps.experiments.summaries import count, median, median_run, spread
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.summaries import count, median_run, spread
 from nps.inspect import figures
 from nps.inspect.report import Figure, Heading, Lines, Report, Table, Text
 from nps.inspect.rules import usage
@@ -91,25 +91,6 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     report.add(*_figure(shown))
     report.add(*changes.provenance(results.values(), experiment))
     return report
-
-
-def verdict(path: Path) -> Verdict:
-    """The paper's claims against the published runs at `path`."""
-    ours, routing, noisy, sharp = runs_of(
-        by_variant(read_results(path)),
-        "arithmetic",
-        "arithmetic-baseline",
-        "arithmetic-baseline-noisy",
-        "arithmetic-sharp",
-    )
-    return Verdict(
-        subject="coordinate arithmetic",
-        claim="lower error than a routing MLP, one rule for each operation",
-        ours=f"MSE {median(ours, 'mse', '.3g')} against {median(routing, 'mse', '.3g')}; "
-        f"a clean rule for each operation in {count(ours, is_clean)} seeds, "
-        f"in {count(sharp, is_clean)} with our schedule",
-        holds=f"**partly**: a router that explores has {median(noisy, 'mse', '.3g')}",
-    )
 
 
 def is_clean(result: Result) -> bool:

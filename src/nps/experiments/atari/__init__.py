@@ -4,7 +4,8 @@ Sources of the settings. The paper: the games, 1,000 and 100 episodes, rule embe
 "the same setup as the physics environment" means one rule and one stage. Its paragraph on five
 rules is commented out in the source (`atari-nps-5`). C-SWM, whose model the paper takes over:
 preprocessing, medium extractor, 3 slots of size 4, actions copied to every slot, batches of 1,024,
-200 epochs. The paper's own encoder (four convolutions, slot attention) is not in these presets.
+200 epochs; `atari-cswm-*` are its program to the letter. The physics environment has another
+encoder and 5 slots of 64: `atari-slots-*`, and with C-SWM's extractor `atari-5x64-*`.
 Ours: batch normalisation statistics that match the evaluated parameters (C-SWM's running ones lag
 behind: `-running`).
 """
@@ -17,13 +18,16 @@ from typing import Any
 
 import torch
 
+from nps.experiments.atari.claims import CLAIMS
 from nps.experiments.atari.config import Config
 from nps.experiments.atari.data import prepare
+from nps.experiments.atari.games import read, read_games
 from nps.experiments.atari.presets import PRESETS, QUICK
-from nps.experiments.atari.report import verdict, write_report
+from nps.experiments.atari.report import write_report
 from nps.experiments.atari.task import AtariTask
-from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
+from nps.experiments.results import Result
 from nps.experiments.world_models.headline import NOTHING_MOVES, ranking_headline
 from nps.experiments.world_models.inspect import inspect_world_model
 from nps.experiments.world_models.report import MAIN, Tested
@@ -39,6 +43,8 @@ FLOORS = {**NOTHING_MOVES, "copy_": "copying the input"}
 class Atari(Experiment[Config, AtariTask]):
     name = "atari"
     about = "World models of Atari games: NPS against a GNN (section 4.3)."
+    subject = "five Atari games"
+    claims = CLAIMS
     config = Config
     presets = PRESETS
     quick = QUICK
@@ -53,8 +59,12 @@ class Atari(Experiment[Config, AtariTask]):
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
 
-    def verdict(self, folder: Path) -> Verdict:
-        return verdict(folder)
+    def published(self, folder: Path) -> list[Result]:
+        games = read_games(folder)
+        return [run for presets in games.values() for runs in presets.values() for run in runs]
+
+    def left_out(self, folder: Path) -> Mapping[str, str]:
+        return {str(game): why for game, why in read(folder).left_out.items()}
 
     def prepare(self, config: Config) -> None:
         prepare(config)

@@ -32,7 +32,8 @@ class Config(WorldModelConfig):
     train_episodes: int = Settings.train
     """Training episodes in the file, including those for validation."""
     validation_episodes: int = 100
-    """Of these, the last ones held out; the best model is the one with the lowest loss on them."""
+    """Of these, the last ones held out; the best model is the one with the lowest loss on them.
+    With 0, as in C-SWM, all are trained on, and the lowest training loss chooses."""
     test_episodes: int = Settings.test
     """Test episodes in the file."""
     data_seed: int = Settings.seed
@@ -41,8 +42,10 @@ class Config(WorldModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("game", self.game, get_args(Name))
-        for name in ("validation_episodes", "test_episodes"):
-            require_int(name, getattr(self, name), at_least=2)
+        require_int("test_episodes", self.test_episodes, at_least=2)
+        if self.validation_episodes == 1:
+            raise ValueError("validation_episodes: got 1, expected 0, or at least 2 to compare")
+        require_int("validation_episodes", self.validation_episodes, at_least=0)
         if self.train_episodes < self.validation_episodes + 2:
             raise ValueError(
                 f"train_episodes: got {self.train_episodes}, expected at least 2 more than the "

@@ -5,6 +5,7 @@ Frames are on the device as bytes, and again as observations of two frames for t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,14 @@ from nps.experiments.world_models.task import WorldModelTask
 from nps.metrics.ranking import hits_and_mrr, ranks
 from nps.models.world_model import Actions, WorldModel
 from nps.worlds import atari
-from nps.worlds.atari_games import GAMES, STEPS
+from nps.worlds.atari_games import FIRST_GAMES, GAMES, STEPS, world
 
 if TYPE_CHECKING:
     from jaxtyping import Int, UInt8
+
+SHOWN = 100
+"""Training episodes that stand in for the validation set where none are held out: the log and the
+pictures show them, and they choose nothing."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +98,20 @@ class AtariTask(WorldModelTask[Config, ObservedEpisodes]):
     def __init__(self, config: Config, device: torch.device) -> None:
         played = atari.load(config.game, config.settings())
         trained_on = config.train_episodes - config.validation_episodes
+        shown = slice(-(config.validation_episodes or SHOWN), None)
         sets = {
             "train": ObservedEpisodes.of(played.train, slice(trained_on), device),
-            "validation": ObservedEpisodes.of(played.train, slice(trained_on, None), device),
+            "validation": ObservedEpisodes.of(played.train, shown, device),
             "test": ObservedEpisodes.of(played.test, slice(None), device),
         }
         actions = Actions(len(GAMES[config.game].actions), config.slots, config.action)
         super().__init__(config, device, sets, actions, draws_seed=config.data_seed, judged=STEPS)
+        self.fingerprint = world(GAMES[config.game])
+        self.unrecorded_fingerprint = world(FIRST_GAMES[config.game])
+
+    def score(self, validation: Mapping[str, Any], training: Mapping[str, float]) -> float:
+        """The loss on episodes that are held out, or C-SWM's choice where none are."""
+        return float((validation if self.config.validation_episodes else training)["loss"])
 
     @torch.no_grad()
     def test(self, model: WorldModel) -> dict[str, Any]:

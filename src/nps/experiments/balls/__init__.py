@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 
+from nps.experiments.balls.claims import CLAIMS
 from nps.experiments.balls.config import Config
 from nps.experiments.balls.headline import headline
 from nps.experiments.balls.inspect import inspect_balls
 from nps.experiments.balls.presets import PRESETS, QUICK
-from nps.experiments.balls.report import Tested, verdict, write_report
+from nps.experiments.balls.report import Tested, write_report
 from nps.experiments.balls.task import BallsTask
-from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.inspect.report import Part, Report
 
@@ -30,6 +31,8 @@ class Balls(Experiment[Config, BallsTask]):
     about = (
         "Bouncing balls: slots and rules learned from video, tested on more balls (section 4.2)."
     )
+    subject = "bouncing balls"
+    claims = CLAIMS
     config = Config
     presets = PRESETS
     quick = QUICK
@@ -45,9 +48,6 @@ class Balls(Experiment[Config, BallsTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
-
-    def verdict(self, folder: Path) -> Verdict:
-        return verdict(folder)
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
         return headline(metrics, config)

@@ -20,10 +20,9 @@ from nps.experiments.balls.tables import (
     segmentation_table,
 )
 from nps.experiments.balls.task import TRANSFER
-from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.experiment import Experiment
 from nps.experiments.learning import learning
-from nps.experiments.results import Result, by_variant, read_results, runs_of
-from nps.experiments.summaries import median, values
+from nps.experiments.results import by_variant, read_results
 from nps.inspect.report import Part, Report, Table
 
 SHORT = ("balls-scoff", "balls-attention", "balls-pnps", "balls", "balls-best", "balls-none")
@@ -63,34 +62,6 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     report.add(*learning(results, LABELS, CURVES, "share or agreement", LEARNING))
     report.add(*changes.provenance(results.values(), experiment))
     return report
-
-
-def verdict(path: Path) -> Verdict:
-    """The paper's claim against the published runs at `path`."""
-    nps, attention = runs_of(by_variant(read_results(path)), "balls", "balls-attention")
-    of_nps, of_attention = (
-        " and ".join(median(runs, metric, ".2f") for metric in ("fg_ari", f"{TRANSFER}fg_ari"))
-        for runs in (nps, attention)
-    )
-    return Verdict(
-        subject="bouncing balls",
-        claim="segments better than attention, also with more balls than in training",
-        ours=f"foreground ARI with 4 and with 6 to 8 balls {of_nps}, attention {of_attention}",
-        holds=holds(nps, attention),
-    )
-
-
-def holds(nps: list[Result], attention: list[Result]) -> str:
-    """Yes where every seed of NPS is ahead of every seed of attention."""
-    metrics = {"4": "fg_ari", "6 to 8": f"{TRANSFER}fg_ari"}
-    ours, theirs = ({k: values(runs, m) for k, m in metrics.items()} for runs in (nps, attention))
-    ahead = [balls for balls in metrics if min(ours[balls]) > max(theirs[balls])]
-    if len(ahead) == len(metrics):
-        return "**yes**"
-    if ahead:
-        return f"**partly**: with {ahead[0]} balls"
-    behind = all(max(ours[balls]) < min(theirs[balls]) for balls in metrics)
-    return f"**no**: {'behind in every seed' if behind else 'within the range of the seeds'}"
 
 
 def short_table(results: Results) -> list[Part]:

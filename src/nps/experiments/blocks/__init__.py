@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
+from nps.experiments.blocks.claims import CLAIMS
 from nps.experiments.blocks.config import Config
 from nps.experiments.blocks.headline import headline
 from nps.experiments.blocks.inspect import inspect_blocks
 from nps.experiments.blocks.presets import PRESETS, QUICK
-from nps.experiments.blocks.report import verdict, write_report
+from nps.experiments.blocks.report import write_report
 from nps.experiments.blocks.task import BlocksTask, with_test_set
-from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
@@ -30,6 +31,8 @@ from nps.inspect.report import Part, Report
 class Blocks(Experiment[Config, BlocksTask]):
     name = "blocks"
     about = "World models of blocks that push one another: NPS against a GNN (section 4.3)."
+    subject = "pushing blocks"
+    claims = CLAIMS
     config = Config
     presets = PRESETS
     quick = QUICK
@@ -42,9 +45,6 @@ class Blocks(Experiment[Config, BlocksTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
-
-    def verdict(self, folder: Path) -> Verdict:
-        return verdict(folder)
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
         return headline(metrics, config)

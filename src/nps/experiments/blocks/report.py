@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nps.experiments import changes
-from nps.experiments.experiment import Experiment, Verdict
-from nps.experiments.results import Result, by_variant, read_results, runs_of
+from nps.experiments.experiment import Experiment
+from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.summaries import values, wall_time
 from nps.experiments.world_models.config import HORIZONS
-from nps.experiments.world_models.report import mean_percent, percent
+from nps.experiments.world_models.report import percent
 from nps.inspect import figures
 from nps.inspect.report import Figure, Part, Report, Table
 
@@ -76,20 +76,6 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     report.add(*metric_figure(results), *stages(results), *learning(results))
     report.add(*changes.provenance(results.values(), experiment))
     return report
-
-
-def verdict(path: Path) -> Verdict:
-    """The paper's claim against the published runs at `path`."""
-    nps, gnn = runs_of(by_variant(read_results(path)), "blocks-nps", "blocks-gnn")
-    h1, floor = f"h1_{max(HORIZONS)}", f"identity_h1_{max(HORIZONS)}"
-    return Verdict(
-        subject="pushing blocks",
-        claim="better than a GNN",
-        ours=f"H@1 after {max(HORIZONS)} steps {mean_percent(nps, h1)}, "
-        f"GNN {mean_percent(gnn, h1)}, no motion at all {mean_percent(nps, floor)} "
-        f"and {mean_percent(gnn, floor)}",
-        holds="**no**: neither learns the motion",
-    )
 
 
 def short_table(results: Results) -> list[Part]:

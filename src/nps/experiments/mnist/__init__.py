@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 
-from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
+from nps.experiments.mnist.claims import CLAIMS
 from nps.experiments.mnist.config import Config
 from nps.experiments.mnist.headline import headline
 from nps.experiments.mnist.inspect import InspectOptions, inspect_digits
 from nps.experiments.mnist.presets import PRESETS, QUICK
-from nps.experiments.mnist.report import Tested, verdict, write_report
+from nps.experiments.mnist.report import Tested, write_report
 from nps.experiments.mnist.task import MnistTask
 from nps.inspect.report import Part, Report
 
@@ -28,6 +29,8 @@ from nps.inspect.report import Part, Report
 class Mnist(Experiment[Config, MnistTask]):
     name = "mnist"
     about = "MNIST transformation: a rule for each operation on images of digits (section 4.1)."
+    subject = "MNIST transformation"
+    claims = CLAIMS
     config = Config
     presets = PRESETS
     quick = QUICK
@@ -40,9 +43,6 @@ class Mnist(Experiment[Config, MnistTask]):
 
     def report(self, folder: Path) -> Report:
         return write_report(folder, self)
-
-    def verdict(self, folder: Path) -> Verdict:
-        return verdict(folder)
 
     def headline(self, metrics: Metrics, config: Mapping[str, Any]) -> Headline:
         return headline(metrics)

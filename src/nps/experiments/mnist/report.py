@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from nps.experiments import changes
-from nps.experiments.experiment import Experiment, Verdict
+from nps.experiments.experiment import Experiment
 from nps.experiments.mnist import sections
-from nps.experiments.results import Result, by_variant, read_results, runs_of
+from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.summaries import count, median_run, spread, wall_time
 from nps.inspect.report import Heading, Report, Table
 from nps.inspect.rules import usage
@@ -62,18 +62,6 @@ def write_report(path: Path, experiment: Experiment) -> Report:
     report.add(*sections.fifth(results, labels))
     report.add(*changes.provenance(results.values(), experiment))
     return report
-
-
-def verdict(path: Path) -> Verdict:
-    """The paper's claim against the published runs at `path`."""
-    ours, balanced = runs_of(by_variant(read_results(path)), "mnist", "mnist-balanced")
-    return Verdict(
-        subject="MNIST transformation",
-        claim="one rule for each operation",
-        ours=f"in {count(ours, is_perfect)} seeds; "
-        f"in {count(balanced, is_perfect)} with our balanced preset",
-        holds="**in half of the seeds**",
-    )
 
 
 def label(name: str) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
+from nps.experiments.stacks.claims import CLAIMS
 from nps.experiments.stacks.config import Config
 from nps.experiments.stacks.data import prepare
 from nps.experiments.stacks.headline import headline
@@ -25,6 +26,8 @@ __all__ = ["PRESETS", "QUICK", "Config", "Stacks", "StacksTask"]
 class Stacks(Experiment[Config, StacksTask]):
     name = "stacks"
     about = "Shapes stack: where shapes of a falling tower go, from one picture (section 4.2)."
+    subject = "shapes stack"
+    claims = CLAIMS
     config = Config
     presets = PRESETS
     quick = QUICK

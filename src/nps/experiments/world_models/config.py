@@ -82,6 +82,9 @@ class WorldModelConfig(RuleSettings, ABC):
     statistics: Statistics = "running"
     """Batch normalisation statistics in evaluation: running means (C-SWM), or the statistics of
     training images under the parameters that are evaluated."""
+    separate_encoding: bool = False
+    """Encode the states before the actions and those after them in two calls, as C-SWM does: batch
+    normalisation then takes each for a batch, and updates its running statistics twice a step."""
 
     @property
     @abstractmethod

@@ -150,16 +150,26 @@ class WorldModelTask(Task, Generic[C, E]):
         noise: Float[Tensor, "B noise"],
     ) -> Terms:
         """Both terms of the loss, for the transitions that start at the given moments."""
-        kind, count = self.config.negatives, len(now.time)
+        kind = self.config.negatives
         draws, for_rules = noise[:, :DRAWS], noise[:, DRAWS:]
         more = negative_moments(kind, now, draws, len(data.lengths), data.lengths)
-        episode = torch.cat([now.episode, now.episode, more.episode])
-        time = torch.cat([now.time, now.time + 1, more.time])
-        parts = encodings(episode, time).split([count, count, len(more.time)])
-        state, next_state, others = parts
+        moments = [now, Moments(now.episode, now.time + 1), more]
+        state, next_state, others = self.encoded_moments(encodings, moments)
         predicted = model.predict(state, data.actions(*now), for_rules)
         far = negatives(kind, state, others, draws)
         return contrastive(predicted, next_state, state, far, hinge=self.config.hinge)
+
+    def encoded_moments(
+        self, encodings: Encodings, moments: Sequence[Moments]
+    ) -> Sequence[Float[Tensor, "n M D"]]:
+        """The slots at each of several groups of moments: encoded as one batch, or apart."""
+        sizes = [len(group.time) for group in moments]
+        if self.config.separate_encoding:
+            slots = torch.cat([encodings(*group) for group in moments if len(group.time)])
+        else:
+            slots = encodings(*map(torch.cat, zip(*moments, strict=True)))
+        parts: tuple[Tensor, ...] = slots.split(sizes)
+        return parts
 
     # -- validation ---------------------------------------------------------------------------
 
