@@ -15,11 +15,10 @@ from nps.experiments.claims import (
     find,
     in_most,
     together,
-    trains_within,
 )
 from nps.experiments.results import Result
 from nps.experiments.verdicts import check
-from tests.experiments.runs import published, session
+from tests.experiments.runs import published
 
 CLAIMED = [each for each in EXPERIMENTS.values() if each.claims]
 
@@ -91,19 +90,6 @@ def test_in_most_seeds(count, verdict):
     ten = runs("hit", [float(seed < count) for seed in range(10)])
     verdict = "does not hold" if verdict == "no" else verdict
     assert in_most(ten, lambda run: run.test["hit"] == 1.0) == verdict
-
-
-@pytest.mark.parametrize(
-    ("sessions", "verdict"),
-    [
-        ([session(0, 9, 7200.0)], "holds"),
-        ([session(0, 5, 7200.0), session(5, 9, 1.0)], "does not hold"),
-        ([session(5, 9, 1.0)], "cannot be told"),  # the first was killed, which leaves no time
-    ],
-)
-def test_time_is_compared_with_the_papers(sessions, verdict):
-    run = Result("e", "p", "p", 0, {}, {}, sessions, Path())
-    assert trains_within(2)([run]).holds == verdict
 
 
 # -- runs that are there or not -------------------------------------------------------------------

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from nps.experiments.results import Result
-from nps.experiments.summaries import wall_time
 
 Holds = Literal["holds", "partly", "does not hold", "reversed", "cannot be told", "not run yet"]
 """Reversed: what the paper says is behind is ahead. Cannot be told: our seeds do not show it."""
@@ -170,17 +169,3 @@ def in_most(runs: Sequence[Result], condition: Callable[[Result], bool]) -> Hold
     if share >= 0.9:
         return "holds"
     return "partly" if share >= 0.5 else "does not hold"
-
-
-def trains_within(hours: float) -> Callable[[list[Result]], Finding]:
-    """Whether a model trains in the paper's time."""
-
-    def decide(runs: list[Result]) -> Finding:
-        seconds = statistics.fmean(run.seconds for run in runs)
-        within: Holds = "holds" if seconds <= 3600 * hours else "does not hold"
-        timed = all(run.all_timed for run in runs)
-        devices = sorted({session["device"] for run in runs for session in run.provenance})
-        reason = f"on {' and '.join(devices)}; it says nothing about the paper's program"
-        return Finding(wall_time(runs), within if timed else "cannot be told", reason)
-
-    return decide

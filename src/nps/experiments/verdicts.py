@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from nps.experiments import EXPERIMENTS
 from nps.experiments.claims import HOLDS, NONE, Claim, Finding, commands, find
 from nps.experiments.experiment import Experiment
-from nps.experiments.planned import SPRITES
 from nps.experiments.tables import RUNS
 from nps.inspect.report import Table
 
@@ -63,7 +62,6 @@ def claims_tables(folder: Path) -> dict[str, Table]:
         for each in EXPERIMENTS.values()
         if each.claims
     }
-    checked["sprites", "Sprites-MOT"] = [Checked(c, find(c, [])) for c in SPRITES]
     counts = {subject: rows for (_, subject), rows in checked.items()}
     named = {f"claims {name}": claims_table(rows) for (name, _), rows in checked.items()}
     return {"claims": count_table(counts), **named}

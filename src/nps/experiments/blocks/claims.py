@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 
 from nps.experiments.blocks.report import STAGES
-from nps.experiments.claims import Claim, Finding, better, together, trains_within
+from nps.experiments.claims import Claim, Finding, better, together
 from nps.experiments.results import Result
 from nps.experiments.summaries import values
 from nps.experiments.world_models.config import HORIZONS
@@ -65,17 +64,6 @@ def more_stages_are_better(*runs: list[Result]) -> Finding:
     )
 
 
-def more_stages_take_longer(*runs: list[Result]) -> Finding:
-    seconds = [statistics.fmean(run.seconds for run in each) for each in runs]
-    worlds = seconds[: len(IN_ORDER[0])], seconds[len(IN_ORDER[0]) :]
-    ours, fixed = (", ".join(f"{each:.0f}" for each in world) for world in worlds)
-    return Finding(
-        f"{ours} s; with a fixed palette {fixed} s",
-        together(*("holds" if one < most else "does not hold" for one, *_, most in worlds)),
-        "some of these runs shared the GPU with others",
-    )
-
-
 CLAIMS = (
     Claim(
         "section 4.3, figure 6 (a)",
@@ -97,19 +85,5 @@ CLAIMS = (
         "plotted",
         (*IN_ORDER[0], *IN_ORDER[1]),
         more_stages_are_better,
-    ),
-    Claim(
-        "appendix F.2",
-        "more stages take longer to train",
-        "no number",
-        (*IN_ORDER[0], *IN_ORDER[1]),
-        more_stages_take_longer,
-    ),
-    Claim(
-        "appendix F.2",
-        "training takes an hour on one V100",
-        "1 h",
-        ("blocks-nps",),
-        trains_within(1),
     ),
 )

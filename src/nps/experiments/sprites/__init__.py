@@ -16,6 +16,7 @@ import torch
 
 from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
+from nps.experiments.sprites.claims import CLAIMS
 from nps.experiments.sprites.config import Config
 from nps.experiments.sprites.headline import headline
 from nps.experiments.sprites.inspect import inspect_sprites
@@ -30,6 +31,8 @@ __all__ = ["PRESETS", "QUICK", "Config", "Sprites", "SpritesTask"]
 class Sprites(Experiment[Config, SpritesTask]):
     name = "sprites"
     about = "Sprites-MOT: objects by refinement, tracked, with OP3 and with rules (section 4.3)."
+    subject = "Sprites-MOT"
+    claims = CLAIMS
     config = Config
     presets = PRESETS
     quick = QUICK

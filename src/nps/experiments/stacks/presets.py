@@ -18,6 +18,11 @@ OURS: dict[str, Any] = {
 RULES: dict[str, Any] = OURS | {"null_handicap": 3.0}
 """Without a handicap the null rule takes every shape from the start."""
 
+NUMBERS = (1, 2, 4, 6)
+"""Of rules, as the paper compares them."""
+SHORTER: dict[str, Any] = {"epochs": 152, "validate_every": 19}
+"""10,032 steps, a fifth."""
+
 PRESETS = {
     "stacks": Preset("RPIN with parallel NPS: two rules and the null rule.", Config(**RULES)),
     "stacks-snps": Preset(
@@ -30,6 +35,20 @@ PRESETS = {
     "stacks-none": Preset(
         "RPIN with nothing between the shapes.", Config(interaction="none", **OURS)
     ),
+    **{
+        f"stacks-n{n}": Preset(
+            f"RPIN with parallel NPS, {n} rule{'s' * (n > 1)} and the null rule; shorter training.",
+            Config(**RULES | SHORTER | {"rules": n}),
+        )
+        for n in NUMBERS
+    },
+    **{
+        f"stacks-snps-n{n}": Preset(
+            f"RPIN with sequential NPS, {n} rule{'s' * (n > 1)}; shorter training.",
+            Config(interaction="snps", stages=3, **OURS | SHORTER | {"rules": n}),
+        )
+        for n in NUMBERS
+    },
     "stacks-as-published": Preset("Parallel NPS in RPIN as published.", Config()),
     "stacks-rpin-as-published": Preset("RPIN as published.", Config(interaction="cin")),
 }

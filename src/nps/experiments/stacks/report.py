@@ -10,6 +10,7 @@ from nps.experiments import changes
 from nps.experiments.experiment import Experiment
 from nps.experiments.learning import learning
 from nps.experiments.results import Result, by_variant, read_results
+from nps.experiments.stacks.presets import NUMBERS
 from nps.experiments.stacks.task import FOUR
 from nps.experiments.summaries import median_range
 from nps.inspect.report import Part, Report, Table
@@ -19,6 +20,8 @@ LABELS = {
     "stacks": "parallel NPS",
     "stacks-snps": "sequential NPS",
     "stacks-none": "no interaction",
+    **{f"stacks-n{n}": f"parallel NPS, N = {n}, shorter" for n in NUMBERS},
+    **{f"stacks-snps-n{n}": f"sequential NPS, N = {n}, shorter" for n in NUMBERS},
     "stacks-as-published": "parallel NPS, as published",
     "stacks-rpin-as-published": "RPIN, as published",
 }
