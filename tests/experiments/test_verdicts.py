@@ -63,6 +63,11 @@ def test_means_of_blocks_and_of_games_in_the_order_of_the_paper(tmp_path):
         "mean H@1 of 2 games after 10 steps 20.0, GNN 35.0",
         "**cannot be told**",  # one seed has no standard error
     ]
+    publish_atari(tmp_path, "breakout", "atari-nps", 0.1)  # has no GNN to compare with
+    assert rows(tmp_path)[1] == on_atari
+
+
+def test_a_verdict_on_atari_needs_both_models(tmp_path):
     publish_atari(tmp_path, "breakout", "atari-nps", 0.1)
     with pytest.raises(UserError, match="no tested runs of atari-gnn"):
         rows(tmp_path)
