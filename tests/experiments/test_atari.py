@@ -132,6 +132,37 @@ def test_validation_encodes_each_image_once_and_measures_the_same(negatives, mon
         torch.testing.assert_close(values, parts[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize(
+    ("separate", "negatives", "calls"),
+    [
+        (False, "batch", [16]),
+        (False, "time-aligned", [24]),
+        (True, "batch", [8, 8]),
+        (True, "time-aligned", [8, 8, 8]),
+    ],
+)
+def test_states_are_encoded_in_one_call_or_apart(separate, negatives, calls, monkeypatch):
+    """Apart, each is a batch for the normalisation, whose running statistics move at each call."""
+    task = task_of(negatives=negatives, separate_encoding=separate)
+    model = task.make_model(0)
+    encoded, encode = [], type(model).encode
+
+    def noted(self, images):
+        encoded.append(images)
+        return encode(self, images)
+
+    monkeypatch.setattr(type(model), "encode", noted)
+    now, noise = torch.arange(8) * 3, torch.rand(8, task.noise_size)
+    task.loss(model, Batch(now, noise, torch.tensor(0.0), "all"))
+    assert [len(images) for images in encoded] == calls
+    data, episode, time = task.sets["train"], now // 10, now % 10
+    first, second = torch.cat(encoded)[:16].split(8)
+    assert torch.equal(first, data.images(episode, time))
+    assert torch.equal(second, data.images(episode, time + 1))
+    norm = model.encoder.extractor[1]
+    assert int(norm.num_batches_tracked) == len(calls)
+
+
 def test_presets_are_c_swm_s_with_the_paper_s_rules():
     nps = PRESETS["atari-nps"].config
     assert (nps.rules, nps.stages, nps.rule_dim, nps.slots, nps.slot_dim) == (1, 1, 32, 3, 4)

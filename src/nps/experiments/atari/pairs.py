@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nps.experiments.atari.games import TITLES, Games
+from nps.experiments.claims import STANDARD_ERRORS
 from nps.experiments.summaries import values
 from nps.experiments.world_models.config import HORIZONS
 from nps.inspect.report import Table
@@ -33,7 +34,6 @@ PAIRS: Mapping[str, Pair] = {
 
 RANKINGS = {"": "H@1", "_strict": "strict"}
 """How ties are counted -> its name in the columns."""
-STANDARD_ERRORS = 2.0
 
 
 class Difference(NamedTuple):
