@@ -302,7 +302,7 @@ def test_two_steps_of_the_authors_program_on_the_command_line(tmp_path):
     assert isinstance(nps.load(folders[0]).model.layer, AuthorsNPS)
     page, _ = call("table", str(tmp_path))
     rows = [line.split(" |")[0] for line in page.splitlines()[2:4]]
-    assert rows == ["| NPS (paper's settings)", "| The authors' program"]
+    assert rows == ["| NPS (paper's settings)", "| NPS, the authors' program"]
     assert nps.load(folders[0]).trace(n=3).rule.shape == (3, 1, 2)
     shown, _ = call("inspect", str(folders[0]))
     assert "rotate_right" in shown
