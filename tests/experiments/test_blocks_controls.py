@@ -49,6 +49,15 @@ def test_two_steps_of_every_control(tmp_path, starts, name):
     assert [row["step"] for row in Run(tmp_path).metrics()] == [2]
 
 
+def test_two_steps_with_all_that_the_text_states(tmp_path):
+    """Its encoder, selection and directions: the command in docs/notes/blocks.md."""
+    flags = ["--selection=linear", "--no-stay", f"--out={tmp_path}", *FLAGS]
+    call("train", "blocks-slots-nps", *flags)
+    model = nps.load(tmp_path).model
+    assert model.transition.features is None
+    assert model.actions.dim == 20
+
+
 def test_every_control_is_a_row_of_the_long_tables(tmp_path):
     """Those in float32 are runs of the main presets in a folder of their own."""
     for name in ROWS:

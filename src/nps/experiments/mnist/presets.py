@@ -14,7 +14,7 @@ PRESETS = {
     ),
     "mnist-authors": Preset(
         "The authors' program: its rule layer, and all four pairs of each digit's chain.",
-        Config(model="authors", whole_chains=True),
+        Config(model="authors", whole_chains=True, validate_every=2),
     ),
     "mnist-mlp": Preset(
         "No rules: one MLP, as large as the four rules together, gets the operation as input.",
