@@ -4,6 +4,7 @@ Everything here runs on scikit-learn's small digits.
 """
 
 import dataclasses
+import json
 import math
 import shutil
 from pathlib import Path
@@ -17,9 +18,10 @@ from nps.experiments import EXPERIMENTS, load_task
 from nps.experiments.mnist import PRESETS
 from nps.experiments.mnist import task as mnist_task
 from nps.experiments.mnist.config import Config
-from nps.experiments.mnist.task import MnistTask, split
+from nps.experiments.mnist.task import MnistTask, Pairs, cross_entropy, split
 from nps.inspect.grids import BORDER
 from nps.models.digits import DigitTransformation
+from nps.models.digits_authors import AuthorsNPS
 from nps.training import checkpoint
 from nps.training.config import from_json, to_json
 from nps.training.run import Run
@@ -81,6 +83,38 @@ def test_training_pairs_are_operations_on_chains():
         torch.testing.assert_close(before[e], image[0])
         torch.testing.assert_close(after[e], transform(image, chain[e, 3:], task.matrices)[0])
     assert torch.equal(operation, chain[:, 3])
+
+
+def test_whole_chains_are_operations_one_by_one():
+    """Four pairs of each digit, each the next operation on what the one before made."""
+    task = task_of(whole_chains=True)
+    noise = torch.rand(40, 4, generator=torch.Generator().manual_seed(0))
+    before, after, operation = task.training_pairs(torch.arange(40), noise)
+    assert before.shape == after.shape == (160, 64, 64)
+    for e in range(40):
+        image = paste(task.digits["train"][e : e + 1])
+        for i in range(4):
+            wanted = int(noise[e, i] * 4)
+            assert operation[4 * e + i] == wanted
+            torch.testing.assert_close(before[4 * e + i], image[0])
+            image = transform(image, torch.tensor([wanted]), task.matrices)
+            torch.testing.assert_close(after[4 * e + i], image[0])
+    assert set(operation.tolist()) == {0, 1, 2, 3}
+
+
+def test_every_pair_of_a_chain_has_noise_of_its_own():
+    """The loss of a batch of chains is the mean over their pairs, each with its share of noise."""
+    task = task_of(whole_chains=True)
+    model, batch = task.make_model(0), batch_of(task, 3, 0)
+    pairs = task.training_pairs(batch.index, batch.noise[:, :4])
+    shares = batch.noise[:, 4:].reshape(12, 1, -1)
+    each = [
+        cross_entropy(model(one.before, one.operation, noise=share), one)
+        for one, share in (
+            (Pairs(*(x[i : i + 1] for x in pairs)), shares[i : i + 1]) for i in range(12)
+        )
+    ]
+    torch.testing.assert_close(task.loss(model, batch)[0], torch.stack(each).mean())
 
 
 def test_the_extremes_of_the_noise_are_operations_too():
@@ -254,6 +288,37 @@ def test_train_and_eval_on_the_command_line(trained):
     assert isinstance(nps.load(run.folder).model, DigitTransformation)
 
 
+def test_two_steps_of_the_authors_program_on_the_command_line(tmp_path):
+    """Two seeds as a stack, tested, and in one table with the paper's settings."""
+    flags = [f"--out={tmp_path / 'mnist-authors'}", "--seeds=2", *FLAGS]
+    call("train", "mnist-authors", *flags)
+    call("train", "mnist", f"--out={tmp_path / 'mnist' / 'seed-0'}", *FLAGS)
+    folders = [tmp_path / name for name in ("mnist-authors/seed-0", "mnist-authors/seed-1")]
+    for folder in (*folders, tmp_path / "mnist/seed-0"):
+        out, _ = call("eval", str(folder))
+        assert "Rule segregation" in out
+        assert [row["step"] for row in Run(folder).metrics()] == [2]
+    assert Run(folders[0]).read()["config"]["whole_chains"]
+    assert isinstance(nps.load(folders[0]).model.layer, AuthorsNPS)
+    page, _ = call("table", str(tmp_path))
+    rows = [line.split(" |")[0] for line in page.splitlines()[2:4]]
+    assert rows == ["| NPS (paper's settings)", "| NPS, the authors' program"]
+    assert nps.load(folders[0]).trace(n=3).rule.shape == (3, 1, 2)
+    shown, _ = call("inspect", str(folders[0]))
+    assert "rotate_right" in shown
+
+
+def test_a_run_from_before_whole_chains_is_complete(tmp_path, trained):
+    """A field that came later has in an old run the value that does what it did."""
+    shutil.copytree(trained / "seed-0", tmp_path / "old")
+    path = tmp_path / "old/config.json"
+    saved = json.loads(path.read_text())
+    del saved["config"]["whole_chains"]
+    path.write_text(json.dumps(saved))
+    _, err = call("train", "mnist-balanced", f"--out={tmp_path / 'old'}", *FLAGS)
+    assert "complete" in err
+
+
 def test_a_fifth_rule_leaves_the_first_four_as_they_were(tmp_path, trained):
     """The old operations' pictures bit for bit, and no need of the start to load the run."""
     start, out = tmp_path / "start", tmp_path / "fifth"
@@ -341,11 +406,14 @@ def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
         ({"shift": -0.1}, r"shift: got -0.1, expected a number in \[0, 1\]"),
         ({"rotation": float("nan")}, "rotation: got nan, expected a number"),
         ({"world": "cifar"}, "world: got 'cifar', expected one of mnist, digits"),
-        ({"model": "gnn"}, "model: got 'gnn', expected one of nps, mlp"),
+        ({"model": "gnn"}, "model: got 'gnn', expected one of nps, authors, mlp"),
         ({"start_from": "x"}, "start_from requires flip=True"),
         ({"balance": 0.1, "model": "mlp"}, "balance requires model nps, got mlp"),
         ({"explore_until": 0.0}, "explore_until: got 0, expected a number in"),
         ({"flip": True, "model": "mlp"}, "flip requires model nps, got mlp"),
+        ({"dropout": 0.1, "model": "authors"}, "dropout requires model nps, got authors"),
+        ({"self_context": False, "model": "authors"}, "self_context requires model nps, got auth"),
+        ({"image_selects": False, "model": "authors"}, "image_selects requires model nps, got"),
     ],
 )
 def test_configs_that_cannot_be(changes, message):

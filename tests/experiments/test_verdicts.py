@@ -69,7 +69,7 @@ def test_the_short_table_of_blocks(tmp_path):
     results = by_variant(read_results(tmp_path / "results/blocks"))
     (table,) = blocks.short_table(results)
     assert table.rows == [
-        ["paper's: NPS", "50.0", "25.0", "100.0", "–", "1,234"],
+        ["paper's world: NPS", "50.0", "25.0", "100.0", "–", "1,234"],
         ["fixed palette: parallel NPS (ours)", "50.0", "25.0", "100.0", "–", "1,234"],
     ]
     assert blocks.short_table({"blocks-nps-2": results["blocks-nps-2"]}) == []

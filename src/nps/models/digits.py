@@ -19,6 +19,7 @@ from torch.nn.functional import one_hot
 from nps.perception.digits import DigitDecoder, DigitEncoder
 from nps.rules import MLPRules, SequentialNPS, Trace
 from nps.rules.allowed import Allowed
+from nps.rules.bind import Bound
 from nps.rules.noise import Noise, StageNoise
 from nps.rules.select import Selected
 from nps.rules.slots import pick
@@ -73,10 +74,9 @@ class OperandNPS(SequentialNPS):
             raise ValueError("slot_mask is not supported by OperandNPS: its result is not a slot")
         # Steps 2 and 3: a slot selects a rule, then the slot that the rule reads.
         selecting, rule, scores = self.select_rule(features, allowed, noise)
-        operand, operand_scores = self.bind_context(features, selecting, allowed, noise)
+        operand, operand_scores = self.bind_operand(features, selecting, rule, allowed, noise)
         # Step 4: the rule reads the slot of step 3 alone.
-        slot = pick(operand, slots).squeeze(-2)
-        new = slot + self.action(slot, rule.squeeze(-2))
+        new = self.result(pick(operand, slots).squeeze(-2), rule.squeeze(-2))
         chosen = operand.squeeze(-2), rule, selecting.unsqueeze(-2)
         return new, Choices(*chosen, scores, operand_scores)
 
@@ -88,11 +88,22 @@ class OperandNPS(SequentialNPS):
         primary, rule, scores = super().select_rule(features, only, noise)
         return Selected(primary, rule, scores.masked_fill(~selects.unsqueeze(-1), -torch.inf))
 
-    def action(
+    def bind_operand(
+        self,
+        features: Float[Tensor, "*batch M F"],
+        selecting: Float[Tensor, "*batch M"],
+        rule: Float[Tensor, "*batch 1 N"],
+        allowed: Allowed,
+        noise: StageNoise,
+    ) -> Bound:
+        """Step 3: the slot that the rule reads, asked for by the slot that selected the rule."""
+        return self.bind_context(features, selecting, allowed, noise)
+
+    def result(
         self, slot: Float[Tensor, "*batch D"], rule: Float[Tensor, "*batch N"]
     ) -> Float[Tensor, "*batch D"]:
-        """The chosen rules' updates of the slots."""
-        return self._act(slot, torch.zeros_like(slot), rule)
+        """Step 4: the slots, updated by the chosen rules."""
+        return slot + self._act(slot, torch.zeros_like(slot), rule)
 
 
 class OneMLP(nn.Module):
@@ -156,13 +167,18 @@ class DigitTransformation(nn.Module):
     Args:
         layer: acts on slots [image, operation].
         slot_dim: D, size of a slot.
-        operations: number of operations.
+        operations: number of operations, each with a row of a learned matrix; or another module
+            from operations (B,) to slots (B, D).
     """
 
-    def __init__(self, layer: OperandNPS | OneMLP, slot_dim: int, operations: int) -> None:
+    def __init__(
+        self, layer: OperandNPS | OneMLP, slot_dim: int, operations: int | nn.Module
+    ) -> None:
         super().__init__()
         self.encoder = DigitEncoder(slot_dim)
-        self.operations = Operations(operations, slot_dim)
+        if isinstance(operations, int):
+            operations = Operations(operations, slot_dim)
+        self.operations = operations
         self.layer = layer
         self.decoder = DigitDecoder(slot_dim)
 
@@ -209,7 +225,7 @@ class DigitTransformation(nn.Module):
         if not 0 <= rule < count:
             raise ValueError(f"rule: got {rule}, expected 0 to {count - 1}")
         choice = torch.eye(count, device=slot.device)[rule]
-        return slot + self.layer.action(slot, choice.expand(len(slot), -1))
+        return self.layer.result(slot, choice.expand(len(slot), -1))
 
     def decode(self, slot: Float[Tensor, "B D"]) -> Float[Tensor, "B 64 64"]:
         """Grey levels from 0 to 1."""
@@ -223,6 +239,8 @@ class DigitTransformation(nn.Module):
         positive score: with a random condition it may start as the winner of an old operation, and
         then learns that one instead of the new one.
         """
+        if not isinstance(self.operations, Operations):
+            raise ValueError("add_operation: the operations of this model are not rows of a matrix")
         self.operations.add()
         (new,) = self.layer.rules.add(1)
         with torch.no_grad():

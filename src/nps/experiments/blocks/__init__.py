@@ -1,7 +1,7 @@
 """Section 4.3, physics environment: world models of blocks that push one another.
 
 C-SWM with its GNN, against the same model with NPS in place of the GNN. Presets with "slots" use
-the paper's encoder, four convolutions and slot attention; the others use C-SWM's extractors, as in
+the text's encoder, four convolutions and slot attention; the others use C-SWM's extractors, as in
 the study that the paper's setup is from (Ke et al. 2021). Paper: NPS with one rule and one stage is
 better than the GNN after 1, 5 and 10 steps (a figure without numbers). C-SWM's 2D shapes check the
 pipeline: the published H@1 is 100, 100 and 99.9 %.

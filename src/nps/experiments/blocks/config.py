@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from nps.experiments.world_models.config import WorldModelConfig
 from nps.rules.check import require_choice, require_int
@@ -33,6 +34,9 @@ class Config(WorldModelConfig):
     """Steps per test and validation episode."""
     data_seed: int = 0
     """Seed of the episodes; runs with different seeds share them."""
+    start_from: str | None = None
+    """Folder of finished runs (with seed-<s> in it) whose best models these start from, to train on
+    with other negatives or in another mode."""
 
     def __post_init__(self) -> None:
         if self.objects not in OBJECTS:  # before it is checked as slots
@@ -43,7 +47,34 @@ class Config(WorldModelConfig):
         for name in ("train_episodes", "validation_episodes", "test_episodes"):
             require_int(name, getattr(self, name), at_least=2)
         require_choice("mode", self.mode, tuple(MODES))
+        if self.start_from is not None and not self.start_from.strip():
+            raise ValueError("start_from: got an empty path, expected a folder of runs")
+
+    def trained(self) -> Self:
+        return replace(self, start_from=None)
 
     @property
     def slots(self) -> int:
         return self.objects
+
+
+BUILD = (
+    "objects",
+    "stay",
+    "extractor",
+    "width",
+    "maps",
+    "slot_dim",
+    "hidden_dim",
+    "transition",
+    "action",
+    "selection",
+    "rules",
+    "rule_dim",
+    "key_dim",
+    "rule_hidden_dim",
+    "rule_layers",
+    "stages",
+    "self_context",
+)
+"""Fields that define the model; a run and the one it starts from must agree in them."""

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from nps.errors import UserError
-from nps.experiments.blocks.config import Config
+from nps.experiments.blocks.config import BUILD, Config
 from nps.experiments.blocks.pushes import push_metrics
+from nps.experiments.start import best_of
 from nps.experiments.world_models.task import IMAGES_AT_ONCE, WorldModelTask
 from nps.metrics.ranking import nearest_outcome, share_by_kind
 from nps.models.world_model import Actions, WorldModel
@@ -59,6 +60,13 @@ class BlocksTask(WorldModelTask[Config, RenderedEpisodes]):
         count = action_count(config.objects, config.stay)
         actions = Actions(count, config.objects, config.action)
         super().__init__(config, device, sets, actions, draws_seed=config.data_seed)
+
+    def make_model(self, seed: int) -> WorldModel:
+        model = super().make_model(seed)
+        if self.config.start_from is not None:
+            start = best_of(self.config.start_from, seed, "blocks", self.config, BUILD)
+            model.load_state_dict(start)
+        return model
 
     @torch.no_grad()
     def test(self, model: WorldModel) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 The model gets a digit and an operation to perform; NPS with 4 rules should use one for each. Paper:
 a perfectly diagonal table of operations and rules, MSE 0.02 (an all-black picture has 0.018).
 The published program trains on every pair of a chain of four operations, 200 pairs per step; here a
-batch of 50 is 50 pairs, as the text says, each from a random position in such a chain.
+batch of 50 is 50 pairs, as the text says, each from a random position in such a chain. The preset
+`mnist-authors` does as the program does, in this and in its rule layer (models/digits_authors.py).
 """
 
 from __future__ import annotations

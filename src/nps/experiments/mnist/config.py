@@ -11,6 +11,8 @@ from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
 from nps.worlds.mnist import World
 
+Model = Literal["nps", "authors", "mlp"]
+
 
 @dataclass(frozen=True)
 class Config(RuleSettings):
@@ -19,7 +21,7 @@ class Config(RuleSettings):
     epochs: int = 100
     """Passes over the training set."""
     batch_size: int = 50
-    """Pairs of images per step."""
+    """Digits per step, each with one pair of images, or with whole_chains all of its chain."""
     learning_rate: float = 1e-4
     """Adam's learning rate."""
     validate_every: int = 20
@@ -28,8 +30,9 @@ class Config(RuleSettings):
     """Clip the norm of the gradient to this; none does not clip."""
     world: World = "mnist"
     """MNIST, or scikit-learn's small digits, which need no download."""
-    model: Literal["nps", "mlp"] = "nps"
-    """What transforms the image: NPS, or one MLP that gets the operation as input."""
+    model: Model = "nps"
+    """What transforms the image: NPS, NPS as the authors' program executes it, or one MLP that gets
+    the operation as input."""
     rules: int = 4
     rule_dim: int = 6
     hidden_dim: int = RuleConfig.hidden_dim
@@ -50,6 +53,9 @@ class Config(RuleSettings):
     """Fraction of training over which dropout and entropy bonus fall linearly to zero."""
     depth: int = 4
     """Operations in a chain; a training pair is one of them, after up to depth - 1 others."""
+    whole_chains: bool = False
+    """Train on all pairs of each digit's chain, as the published program does, not on one of them;
+    batch_size x depth pairs a step."""
     rotation: float = 60.0
     """Angle of a rotation in degrees."""
     shift: float = 0.2
@@ -80,24 +86,22 @@ class Config(RuleSettings):
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
         require_number("rotation", self.rotation, -360.0, 360.0, open_top=False)
         require_number("shift", self.shift, 0.0, 1.0, open_top=False)
-        require_choice("model", self.model, ("nps", "mlp"))
+        require_choice("model", self.model, get_args(Model))
         require_choice("world", self.world, get_args(World))
         if self.start_from is not None and not self.start_from.strip():
             raise ValueError("start_from: got an empty path, expected a folder of runs")
         if self.start_from is not None and not self.flip:
             raise ValueError("start_from requires flip=True (--flip)")
-        for name in ("balance", "dropout"):
-            if getattr(self, name) > 0 and self.model != "nps":
-                raise ValueError(
-                    f"{name} requires model nps, got {self.model}: it has no selection"
-                )
-        if self.flip and self.model != "nps":
-            raise ValueError(f"flip requires model nps, got {self.model}: it has no rules")
+        for name in ONLY_NPS:
+            if self.model != "nps" and getattr(self, name) != getattr(Config, name):
+                raise ValueError(f"{name} requires model nps, got {self.model}")
 
     def trained(self) -> Self:
         return dataclasses.replace(self, start_from=None)
 
 
+ONLY_NPS = ("balance", "dropout", "flip", "image_selects", "score_gain", "self_context")
+"""Fields that the other models have no counterpart of."""
 BUILD = (
     "model",
     "rules",

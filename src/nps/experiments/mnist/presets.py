@@ -12,6 +12,10 @@ PRESETS = {
         "the image slot is updated.",
         Config(balance=0.01, image_selects=False, self_context=False),
     ),
+    "mnist-authors": Preset(
+        "The authors' program: its rule layer, and all four pairs of each digit's chain.",
+        Config(model="authors", whole_chains=True, validate_every=2),
+    ),
     "mnist-mlp": Preset(
         "No rules: one MLP, as large as the four rules together, gets the operation as input.",
         Config(model="mlp"),

@@ -24,6 +24,7 @@ PAPER_TABLE = [
 ]
 LABELS = {
     "mnist": "NPS (paper's settings)",
+    "mnist-authors": "NPS, the authors' program",
     "mnist-balanced": "mnist-balanced (ours)",
     "mnist-mlp": "One MLP, no rules",
     "mnist-fifth": "NPS, fifth rule added",

@@ -21,6 +21,7 @@ from nps.experiments.mnist.tracing import rolled_out, traced
 from nps.experiments.start import best_of
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
+from nps.models.digits_authors import AuthorsNPS, OperationMLP
 from nps.rollouts import Rollout
 from nps.rules import Trace
 from nps.training import rng
@@ -63,7 +64,11 @@ class MnistTask(Task):
         self.data = Made(len(self.digits["train"]))
         with torch.device("meta"):  # shapes only
             self._noise_shape = make_layer(config, self.rules).noise_shape(slots=SLOTS)
-        self.noise_size = config.depth + 1 + math.prod(self._noise_shape)
+        # Pairs of each digit, and the numbers that choose them: one for each operation of a chain,
+        # and one for the place of a single pair in it.
+        self._pairs = config.depth if config.whole_chains else 1
+        self._draws = config.depth + (not config.whole_chains)
+        self.noise_size = self._draws + self._pairs * math.prod(self._noise_shape)
 
     @property
     def rules(self) -> int:
@@ -79,7 +84,7 @@ class MnistTask(Task):
         config = self.config
         with rng.seeded(seed, "init"):
             layer = make_layer(config, config.rules)
-            model = DigitTransformation(layer, config.slot_dim, len(OPERATIONS))
+            model = DigitTransformation(layer, config.slot_dim, make_operations(config))
             if config.start_from is not None:
                 start = best_of(config.start_from, seed, "mnist", config, BUILD)
                 model.load_state_dict(start)
@@ -89,9 +94,10 @@ class MnistTask(Task):
         return model.to(self.device)
 
     def loss(self, model: DigitTransformation, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        config, depth = self.config, self.config.depth
-        pairs = self.training_pairs(batch.index, batch.noise[:, : depth + 1])
-        noise = batch.noise[:, depth + 1 :].unflatten(-1, self._noise_shape)
+        config = self.config
+        pairs = self.training_pairs(batch.index, batch.noise[:, : self._draws])
+        for_rules = batch.noise[:, self._draws :]
+        noise = for_rules.unflatten(-1, (self._pairs, *self._noise_shape)).flatten(0, 1)
         remaining = (1.0 - batch.progress / config.explore_until).clamp(min=0.0)
         if config.dropout > 0.0:
             model.layer.dropout = config.dropout * remaining
@@ -101,10 +107,15 @@ class MnistTask(Task):
         error = cross_entropy(logits, pairs)
         return error - config.balance * remaining * use_entropy(trace), {"error": error}
 
-    def training_pairs(self, index: Int[Tensor, "B"], noise: Float[Tensor, "B depth+1"]) -> Pairs:
-        """Digits under 0 to depth - 1 random operations, and under one more."""
+    def training_pairs(self, index: Int[Tensor, "B"], noise: Float[Tensor, "B draws"]) -> Pairs:
+        """Digits under 0 to depth - 1 random operations, and under one more.
+
+        Of each digit one such pair, or with `whole_chains` all of one chain.
+        """
         depth = self.config.depth
         chain = (noise[:, :depth] * len(self.operations)).long()
+        if self.config.whole_chains:
+            return self.chain_pairs(self.digits["train"][index], chain)
         earlier = (noise[:, depth] * depth).long()
         before = paste(self.digits["train"][index])
         for i in range(depth - 1):
@@ -252,11 +263,18 @@ def what_fired(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
 def make_layer(config: Config, rules: int) -> OperandNPS | OneMLP:
     if config.model == "mlp":
         return OneMLP(config.slot_dim, config.hidden_dim * rules)
+    of_layer = replace(config.rule_config, num_rules=rules)
+    if config.model == "authors":
+        return AuthorsNPS.from_config(of_layer, config.slot_dim, slots=SLOTS)
     layer = OperandNPS.from_config(
-        replace(config.rule_config, num_rules=rules),
-        config.slot_dim,
-        selecting_slot=None if config.image_selects else OPERATION,
+        of_layer, config.slot_dim, selecting_slot=None if config.image_selects else OPERATION
     )
     with torch.no_grad():
         layer.select.query.out.weight *= config.score_gain
     return layer
+
+
+def make_operations(config: Config) -> int | OperationMLP:
+    """The slots of the operations, for `DigitTransformation`."""
+    count = len(OPERATIONS)
+    return OperationMLP(count, config.slot_dim) if config.model == "authors" else count
