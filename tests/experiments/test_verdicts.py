@@ -43,10 +43,9 @@ def test_a_row_for_each_experiment_in_the_order_of_the_paper(tmp_path):
     (page, claim, ours, holds), on_atari = rows(tmp_path)
     assert page == "[MNIST transformation](docs/experiments/mnist.md)"
     assert (claim, ours) == ("one rule for each operation", "in 1 of 2 seeds")
-    assert holds.startswith("**partly**: ")
-    assert holds.endswith("with our balanced preset 1 of 1 are perfect")
+    assert holds == "**partly**"
     assert on_atari[2].startswith("mean H@1 after 1, 5 and 10 steps 50.0, 50.0, 50.0, GNN 50.0")
-    assert on_atari[3].startswith("**cannot be told**: mean of 1 game, without Space Invaders")
+    assert on_atari[3] == "**cannot be told**"
 
 
 def test_experiments_that_are_not_of_the_paper_have_no_verdict(tmp_path):
@@ -57,7 +56,7 @@ def test_experiments_that_are_not_of_the_paper_have_no_verdict(tmp_path):
 def test_what_is_missing_or_refused_is_one_line(tmp_path):
     publish(tmp_path, "mnist", "mnist", [PERFECT])
     ((*_, ours, holds),) = rows(tmp_path)
-    assert (ours, holds) == ("–", "**not run yet**: no published runs of `mnist-balanced`")
+    assert (ours, holds) == ("–", "**not run yet**")
     _, err = call("table", str(tmp_path / "results"), "--report", code=2)
     assert "expected one experiment's folder" in err
 
