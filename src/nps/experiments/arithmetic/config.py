@@ -33,6 +33,11 @@ class Config(RuleSettings):
     """Probability that a selection score is set to zero in training."""
     dropout_until: float | None = None
     """Fraction of training over which dropout falls linearly to zero; none keeps it constant."""
+    objective: Literal["expected", "free-energy"] = "expected"
+    """What is minimised: the error of the outcome that was drawn, as in the paper, or the free
+    energy over all slots, rules and contexts (without noise, dropout and bonus)."""
+    energy_temperature: float = 5e-4
+    """Temperature of the free energy, in units of the squared error."""
     score_gain: float = 3.0
     """Factor on the initial W^q, so that the first scores stand out from the noise."""
     balance: float = 0.0
