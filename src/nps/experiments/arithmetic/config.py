@@ -8,7 +8,7 @@ from typing import Literal
 from nps.experiments.rule_settings import RuleSettings
 from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
-from nps.rules.config import Query
+from nps.rules.config import MIN_TEMPERATURE, Query
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Config(RuleSettings):
     dropout_until: float | None = None
     """Fraction of training over which dropout falls linearly to zero; none keeps it constant."""
     objective: Literal["expected", "free-energy"] = "expected"
-    """What is minimised: the error of the outcome that was drawn, as in the paper, or the free
-    energy over all slots, rules and contexts (without noise, dropout and bonus)."""
+    """What is minimised: the error with drawn choices, as in the paper, or the free energy over
+    every slot, rule and context, which needs no noise, dropout or bonus and ignores them."""
     energy_temperature: float = 5e-4
-    """Temperature of the free energy, in units of the squared error."""
+    """Temperature of the free energy, in units of the error (MSE)."""
     score_gain: float = 3.0
     """Factor on the initial W^q, so that the first scores stand out from the noise."""
     balance: float = 0.0
@@ -75,4 +75,9 @@ class Config(RuleSettings):
         require_number("balance", self.balance, 0.0, 1e3, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
         require_choice("model", self.model, ("nps", "routing"))
+        require_choice("objective", self.objective, ("expected", "free-energy"))
+        low, high = MIN_TEMPERATURE, 1e6
+        require_number("energy_temperature", self.energy_temperature, low, high, open_top=False)
+        if self.objective == "free-energy" and self.model == "routing":
+            raise ValueError("objective: free-energy is not supported by model=routing")
         require_choice("reading", self.reading, ("any", "other"))
