@@ -123,12 +123,18 @@ class SequentialNPS(RuleLayer):
     def log_prior(
         self, features: Float[Tensor, "*batch M F"], allowed: Allowed
     ) -> Float[Tensor, "*batch M N M"]:
+        pairs = self.log_pairs(features, allowed).unsqueeze(-1)
+        return pairs + self.log_contexts(features, allowed).unsqueeze(-2)
+
+    def log_pairs(
+        self, features: Float[Tensor, "*batch M F"], allowed: Allowed
+    ) -> Float[Tensor, "*batch M N"]:
+        """Log-probability of each pair of slot and rule."""
         scores = self.select(features, self.rules.tensor("embedding"))
         pairs = allowed.pairs()
         if pairs is not None:
             pairs = pairs.expand_as(scores).flatten(-2)
-        pair = log_shares(scores.flatten(-2), pairs, self.temperature).view_as(scores)
-        return pair.unsqueeze(-1) + self.log_contexts(features, allowed).unsqueeze(-2)
+        return log_shares(scores.flatten(-2), pairs, self.temperature).view_as(scores)
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m * len(self.rules),), (1, m)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nps.experiments.rule_settings import RuleSettings
+from nps.experiments.objective import ObjectiveSettings
 from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
-from nps.rules.config import MIN_TEMPERATURE, Query
+from nps.rules.config import Query
 
 
 @dataclass(frozen=True)
-class Config(RuleSettings):
+class Config(ObjectiveSettings):
     """Coordinate arithmetic. Defaults are the paper's."""
 
     epochs: int = 300
@@ -33,11 +33,6 @@ class Config(RuleSettings):
     """Probability that a selection score is set to zero in training."""
     dropout_until: float | None = None
     """Fraction of training over which dropout falls linearly to zero; none keeps it constant."""
-    objective: Literal["expected", "free-energy"] = "expected"
-    """What is minimised: the error with drawn choices, as in the paper, or the free energy over
-    every slot, rule and context, which needs no noise, dropout or bonus and ignores them."""
-    energy_temperature: float = 5e-4
-    """Temperature of the free energy, in units of the error (MSE)."""
     score_gain: float = 3.0
     """Factor on the initial W^q, so that the first scores stand out from the noise."""
     balance: float = 0.0
@@ -75,9 +70,6 @@ class Config(RuleSettings):
         require_number("balance", self.balance, 0.0, 1e3, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
         require_choice("model", self.model, ("nps", "routing"))
-        require_choice("objective", self.objective, ("expected", "free-energy"))
-        low, high = MIN_TEMPERATURE, 1e6
-        require_number("energy_temperature", self.energy_temperature, low, high, open_top=False)
         if self.objective == "free-energy" and self.model == "routing":
             raise ValueError("objective: free-energy is not supported by model=routing")
         require_choice("reading", self.reading, ("any", "other"))

@@ -6,14 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
-from nps.experiments.rule_settings import RuleSettings
+from nps.experiments.objective import ObjectiveSettings
 from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
 from nps.worlds.mnist import World
 
 
 @dataclass(frozen=True)
-class Config(RuleSettings):
+class Config(ObjectiveSettings):
     """MNIST transformation. Defaults are the paper's, or else its published program's."""
 
     epochs: int = 100
@@ -91,6 +91,8 @@ class Config(RuleSettings):
                 raise ValueError(
                     f"{name} requires model nps, got {self.model}: it has no selection"
                 )
+        if self.objective == "free-energy" and self.model != "nps":
+            raise ValueError(f"objective: free-energy requires model nps, got {self.model}")
         if self.flip and self.model != "nps":
             raise ValueError(f"flip requires model nps, got {self.model}: it has no rules")
 

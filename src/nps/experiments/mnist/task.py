@@ -22,7 +22,7 @@ from nps.experiments.start import best_of
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
 from nps.rollouts import Rollout
-from nps.rules import Trace
+from nps.rules import Trace, free_energy
 from nps.training import rng
 from nps.training.data import Made
 from nps.training.task import Batch, Task, how_many
@@ -91,6 +91,12 @@ class MnistTask(Task):
     def loss(self, model: DigitTransformation, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         config, depth = self.config, self.config.depth
         pairs = self.training_pairs(batch.index, batch.noise[:, : depth + 1])
+        if config.objective == "free-energy":
+            log_prior, logits = model.every_result(pairs.before, pairs.operation)
+            target = pairs.after[:, None, None].expand_as(logits)
+            each = F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
+            losses, temperature = each.mean((-2, -1)), config.energy_temperature
+            return free_energy(log_prior, losses, temperature, dims=2).mean(), {}
         noise = batch.noise[:, depth + 1 :].unflatten(-1, self._noise_shape)
         remaining = (1.0 - batch.progress / config.explore_until).clamp(min=0.0)
         if config.dropout > 0.0:
