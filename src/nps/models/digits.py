@@ -118,8 +118,10 @@ class OperandNPS(SequentialNPS):
         never = None if self.self_context else self.selecting_slot
         operands = [j for j in range(slots.shape[-2]) if j != never]
         allowed = Allowed(None, self.rules.allowed())
-        log_prior = self.log_prior(exact(slots), allowed).logsumexp(-3)[..., operands]
-        read = slots[..., operands, :]
+        shares = self.log_prior(exact(slots), allowed).logsumexp(-3)
+        # Not by a list of indices: CUDA graphs cannot capture a copy from the host.
+        log_prior = torch.stack([shares[..., j] for j in operands], -1)
+        read = torch.stack([slots[..., j, :] for j in operands], -2)
         rows = read.flatten(0, -2)
         update = self.rules.each(rows, torch.zeros_like(rows)).unflatten(0, read.shape[:-1])
         return log_prior, (read.unsqueeze(-2) + update).transpose(-2, -3)

@@ -8,7 +8,8 @@ A call checks its input, draws its noise (noise.py) and runs K stages; `sequenti
 - `apply_rule(slots, primary, rule, context)`: step 4, the new slots;
 - or the whole `stage(slots, features, allowed, noise)`.
 
-A layer with its own step never takes the accelerated form of the stock layers (`fast.py`).
+A layer with its own step never takes the accelerated form of the stock layers (`fast.py`), and
+needs its own `log_prior` if it is to be trained on every choice at once (`every.py`).
 """
 
 from __future__ import annotations
