@@ -197,6 +197,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     lines = [line for seed in range(SEEDS) for line in measure(seed)]
     given = provenance.describe(torch.device("cpu")) | {
+        "command": f"python benchmarks/estimators.py {path}",
         "seeds": SEEDS,
         "draws": DRAWS,
         "batch": CONFIG.batch_size,
