@@ -4,6 +4,7 @@ The loops take a score at a time from `reference.py`, and each update from the l
 called with one-hot choices.
 """
 
+import itertools
 import math
 from contextlib import ExitStack
 
@@ -285,6 +286,21 @@ def test_free_energy_equals_a_loop():
         ]
         assert of_stages[b].item() == pytest.approx(-0.3 * math.log(sum(by_slot)))
         assert of_slots[b].tolist() == pytest.approx([-0.3 * math.log(total) for total in by_slot])
+
+
+def test_slots_that_choose_on_their_own_have_their_own_free_energy():
+    """Algorithm 2 with a loss that is a sum over slots: the sum over joint outcomes factorises."""
+    layer, t = make(ParallelNPS, num_rules=2), 0.3
+    slots, target = torch.randn(2, 2, 3, dtype=torch.float64)
+    log_prior, updated = layer.every_update(slots)
+    losses = (updated - target[:, None, None]).square().sum(-1)
+    total = 0.0
+    for first, second in itertools.product(itertools.product(range(3), range(2)), repeat=2):
+        chosen = (0, *first), (1, *second)
+        shares = sum(log_prior[choice].item() for choice in chosen)
+        total += math.exp(shares - sum(losses[choice].item() for choice in chosen) / t)
+    found = free_energy(log_prior, losses, t, dims=2).sum().item()
+    assert found == pytest.approx(-t * math.log(total))
 
 
 def test_schedules_of_the_temperature():
