@@ -1,6 +1,7 @@
 """The coordinate arithmetic experiment: its task, its schedule, its report, and that it learns."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -87,6 +88,45 @@ def test_schedules_follow_progress():
     assert seen == [(0.4, True), (0.2, True), (0.0, True), (0.0, False), (0.32, True)]
 
 
+def test_the_free_energy_equals_a_loop_over_slots_rules_and_contexts():
+    temperature = 0.02
+    task = task_of(objective="free-energy", energy_temperature=temperature, context_query="mlp")
+    model, layer = task.make_model(0), task.make_model(0).layer
+    batch = batch_of(task, 6, 0, 0.5)
+    data = task.sets["train"]
+    energies = []
+    for e in batch.index.tolist():
+        before, after = data.before[e], data.after[e]
+        seen = torch.cat([before, after], -1)
+        scores = layer.select(seen, layer.rules.embedding)
+        pairs = torch.softmax(scores.flatten(), -1).view(2, 4)
+        contexts = torch.softmax(layer.bind(seen, seen), -1)
+        total = torch.zeros(())
+        for p, r, c in itertools.product(range(2), range(4), range(2)):
+            rule, context = torch.eye(4)[r : r + 1], torch.eye(2)[c : c + 1]
+            predicted = layer.apply_rule(before, torch.eye(2)[p], rule, context)
+            error = (predicted - after).square().mean()
+            total += pairs[p, r] * contexts[p, c] * torch.exp(-error / temperature)
+        energies.append(-temperature * total.log())
+    loss, parts = task.loss(model, batch)
+    torch.testing.assert_close(loss, torch.stack(energies).mean())
+    assert parts == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"objective": "best"}, "objective"),
+        ({"objective": "free-energy", "model": "routing"}, "objective"),
+        ({"energy_temperature": 0.0}, "energy_temperature"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_of_the_objective(change, name):
+    with pytest.raises(ValueError, match=f"^{name}: .*$"):
+        Config(**change)
+
+
 def test_parameter_counts():
     """The appendix: four times more parameters in the baseline than in NPS; here 3.3 times."""
     nps = sum(p.numel() for p in make_layer(Config()).parameters())
@@ -123,9 +163,10 @@ def test_use_entropy_is_highest_for_even_use():
     assert of(one_sided) == pytest.approx(0.0, abs=1e-4)
 
 
-def test_it_discovers_the_operations(tmp_path):
-    """A short training of our preset: far above chance (0.25), and the rules can be read."""
-    config = dataclasses.replace(PRESETS["arithmetic-sharp"].config, epochs=25)
+@pytest.mark.parametrize(("preset", "epochs"), [("arithmetic-sharp", 25), ("arithmetic-energy", 8)])
+def test_it_discovers_the_operations(tmp_path, preset, epochs):
+    """A short training of our presets: far above chance (0.25), and the rules can be read."""
+    config = dataclasses.replace(PRESETS[preset].config, epochs=epochs)
     run = Run(tmp_path / "run")
     identity = {"experiment": "arithmetic", "preset": "x", "seed": 0, "config": to_json(config)}
     with run.writing():

@@ -231,6 +231,24 @@ def test_the_bonus_is_for_even_use_and_falls_to_zero():
     assert bonus(0.5) == bonus(0.9) == 0.0
 
 
+def test_the_free_energy_lies_between_the_best_and_the_expected_loss():
+    def loss_at(temperature: float) -> float:
+        task = task_of(objective="free-energy", energy_temperature=temperature)
+        return task.loss(model, batch_of(task, 20, 1))[0].item()
+
+    task = task_of()
+    model, batch = task.make_model(0), batch_of(task, 20, 1)
+    before, after, operation = task.training_pairs(batch.index, batch.noise[:, :5])
+    log_prior, logits = model.every_result(before, operation)
+    target = after[:, None, None].expand_as(logits)
+    likely = target * logits.sigmoid().log() + (1 - target) * (1 - logits.sigmoid()).log()
+    losses = -likely.mean((-2, -1))
+    assert loss_at(1e-6) == pytest.approx(losses.amin((1, 2)).mean().item(), abs=1e-4)
+    expected = (log_prior.exp() * losses).sum((1, 2)).mean().item()
+    assert loss_at(1e4) == pytest.approx(expected, abs=5e-3)
+    assert loss_at(1e-6) < loss_at(1e-2) < expected
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, trained, name):
     config = dataclasses.replace(PRESETS[name].config, **TINY, learning_rate=1e-3)
@@ -410,6 +428,7 @@ def test_run_trains_the_fifth_rule_after_the_others(tmp_path, monkeypatch):
         ({"start_from": "x"}, "start_from requires flip=True"),
         ({"balance": 0.1, "model": "mlp"}, "balance requires model nps, got mlp"),
         ({"explore_until": 0.0}, "explore_until: got 0, expected a number in"),
+        ({"objective": "free-energy", "model": "mlp"}, "objective requires model nps, got mlp"),
         ({"flip": True, "model": "mlp"}, "flip requires model nps, got mlp"),
         ({"dropout": 0.1, "model": "authors"}, "dropout requires model nps, got authors"),
         ({"self_context": False, "model": "authors"}, "self_context requires model nps, got auth"),

@@ -233,3 +233,62 @@ def test_the_model_without_rules_reads_both_slots():
     assert trace.rule_scores.shape == (30, 1, 2, 1)
     assert trace.context_scores.shape == (30, 1, 2, 2)
     assert not torch.equal(logits, other)
+
+
+@pytest.mark.parametrize("selecting_slot", [None, OPERATION])
+@pytest.mark.parametrize("self_context", [True, False])
+@pytest.mark.parametrize("disabled", [(), (2,)])
+@torch.no_grad()
+def test_every_result_equals_a_loop_over_the_choices(selecting_slot, self_context, disabled):
+    torch.manual_seed(1)
+    options = {"selecting_slot": selecting_slot, "self_context": self_context}
+    layer = OperandNPS(D, 3, rule_dim=3, hidden_dim=8, **options)
+    slots = 2.0 * torch.randn(5, 2, D)
+    with layer.rules.disabled(*disabled):
+        log_prior, results = layer.every_result(slots)
+        new, trace = layer.eval()(slots, return_trace=True)
+    only_image = selecting_slot is not None and not self_context
+    operands = [IMAGE] if only_image else [IMAGE, OPERATION]
+    assert results.shape == (5, 3, len(operands), D)
+    for e in range(5):
+        scores, contexts = (
+            layer.select(slots[e], layer.rules.embedding),
+            layer.bind(*[slots[e]] * 2),
+        )
+        weights = {
+            (s, r): scores[s, r].exp()
+            for s in range(2)
+            for r in range(3)
+            if selecting_slot in (None, s) and r not in disabled
+        }
+        prior = torch.zeros(3, 2)
+        for (s, r), weight in weights.items():
+            allowed = [p for p in range(2) if self_context or p != s]
+            for p in allowed:
+                share = contexts[s, p].exp() / sum(contexts[s, other].exp() for other in allowed)
+                prior[r, p] += weight / sum(weights.values()) * share
+        torch.testing.assert_close(log_prior[e].exp(), prior[:, operands])
+        for r in range(3):
+            for k, p in enumerate(operands):
+                expected = layer.result(slots[e, p], torch.eye(3)[r])
+                torch.testing.assert_close(results[e, r, k], expected)
+        fired = trace.rule[e, 0]
+        p, r = int(fired.argmax()), int(fired.max())
+        torch.testing.assert_close(results[e, r, operands.index(p)], new[e])
+
+
+@torch.no_grad()
+def test_every_image_is_the_one_that_the_rule_draws():
+    model = make()
+    log_prior, logits = model.every_result(images(3), every_operation(3))
+    assert log_prior.shape == (3, 4, 2)
+    slot = model.encode(images(3))
+    for r in range(4):
+        drawn = model.decode(model.act(slot, r))
+        torch.testing.assert_close(logits[:, r, IMAGE].sigmoid(), drawn, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_without_rules_has_no_choices():
+    model = DigitTransformation(OneMLP(D, 16), D, 4)
+    with pytest.raises(ValueError, match=r"^every_result: this model has no rules"):
+        model.every_result(images(3), every_operation(3))

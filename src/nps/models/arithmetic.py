@@ -40,3 +40,10 @@ class CoordinateArithmetic(nn.Module):
             before, selection=demonstration, noise=noise, return_trace=return_trace
         )
         return result
+
+    def every_update(
+        self, before: Float[Tensor, "B M 2"], after: Float[Tensor, "B M 2"]
+    ) -> tuple[Float[Tensor, "B M N M"], Float[Tensor, "B M N M 2"]]:
+        """Every change that the layer could make, and how likely each is (sequential NPS)."""
+        demonstration = torch.cat([before, after], -1)
+        return self.layer.every_update(before, selection=demonstration)

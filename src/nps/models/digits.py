@@ -21,12 +21,13 @@ from nps.rules import MLPRules, SequentialNPS, Trace
 from nps.rules.allowed import Allowed
 from nps.rules.bind import Bound
 from nps.rules.noise import Noise, StageNoise
+from nps.rules.projection import exact
 from nps.rules.select import Selected
 from nps.rules.slots import pick
 from nps.rules.trace import Choices
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 IMAGE, OPERATION = 0, 1
 """Indices of the slots."""
@@ -81,12 +82,19 @@ class OperandNPS(SequentialNPS):
         return new, Choices(*chosen, scores, operand_scores)
 
     def select_rule(self, features: Tensor, allowed: Allowed, noise: StageNoise) -> Selected:
+        selects = self._selects(features)
+        allowed = allowed._replace(slots=selects)
+        primary, rule, scores = super().select_rule(features, allowed, noise)
+        if selects is not None:
+            scores = scores.masked_fill(~selects.unsqueeze(-1), -torch.inf)
+        return Selected(primary, rule, scores)
+
+    def _selects(self, features: Tensor) -> Bool[Tensor, "M"] | None:
+        """The slots that may select the rule; None for all."""
         if self.selecting_slot is None:
-            return super().select_rule(features, allowed, noise)
-        selects = torch.arange(features.shape[-2], device=features.device) == self.selecting_slot
-        only = allowed._replace(slots=selects)
-        primary, rule, scores = super().select_rule(features, only, noise)
-        return Selected(primary, rule, scores.masked_fill(~selects.unsqueeze(-1), -torch.inf))
+            return None
+        slots = torch.arange(features.shape[-2], device=features.device)
+        return slots == self.selecting_slot
 
     def bind_operand(
         self,
@@ -104,6 +112,30 @@ class OperandNPS(SequentialNPS):
     ) -> Float[Tensor, "*batch D"]:
         """Step 4: the slots, updated by the chosen rules."""
         return slot + self._act(slot, torch.zeros_like(slot), rule)
+
+    def log_pairs(
+        self, features: Float[Tensor, "*batch M F"], allowed: Allowed
+    ) -> Float[Tensor, "*batch M N"]:
+        return super().log_pairs(features, allowed._replace(slots=self._selects(features)))
+
+    def every_result(
+        self, slots: Float[Tensor, "B M D"]
+    ) -> tuple[Float[Tensor, "B N P"], Float[Tensor, "B N P D"]]:
+        """The result of every rule on every slot, and how likely the scores make each.
+
+        The slot that selects the rule does not change the result, so its choices are added up. A
+        slot that can never be operand is left out (P = M - 1).
+        """
+        never = None if self.self_context else self.selecting_slot
+        operands = [j for j in range(slots.shape[-2]) if j != never]
+        allowed = Allowed(None, self.rules.allowed())
+        shares = self.log_prior(exact(slots), allowed).logsumexp(-3)
+        # Not by a list of indices: CUDA graphs cannot capture a copy from the host.
+        log_prior = torch.stack([shares[..., j] for j in operands], -1)
+        read = torch.stack([slots[..., j, :] for j in operands], -2)
+        rows = read.flatten(0, -2)
+        update = self.rules.each(rows, torch.zeros_like(rows)).unflatten(0, read.shape[:-1])
+        return log_prior, (read.unsqueeze(-2) + update).transpose(-2, -3)
 
 
 class OneMLP(nn.Module):
@@ -216,6 +248,17 @@ class DigitTransformation(nn.Module):
             slots, noise=noise, return_trace=return_trace
         )
         return result
+
+    def every_result(
+        self, images: Float[Tensor, "B 64 64"], operation: Int[Tensor, "B"]
+    ) -> tuple[Float[Tensor, "B N P"], Float[Tensor, "B N P 64 64"]]:
+        """Logits of the image that each rule makes of each slot, and how likely each is."""
+        if not isinstance(self.layer, OperandNPS):
+            raise ValueError("every_result: this model has no rules to choose from")
+        slots = torch.stack([self.encode(images), self.operations(operation)], -2)
+        log_prior, results = self.layer.every_result(slots)
+        logits: Tensor = self.decoder(results.flatten(0, -2))
+        return log_prior, logits.unflatten(0, results.shape[:-1])
 
     def act(self, slot: Float[Tensor, "B D"], rule: int) -> Float[Tensor, "B D"]:
         """Apply one rule by hand, whatever would have been chosen."""

@@ -3,6 +3,7 @@
 from nps.rules.actions import ConvRules, MLPRules
 from nps.rules.choice import gumbel, hard_choice
 from nps.rules.config import RuleConfig
+from nps.rules.energy import free_energy
 from nps.rules.gated import GatedNPS, GatedParallelNPS
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
@@ -25,6 +26,7 @@ __all__ = [
     "SequentialNPS",
     "Trace",
     "Usage",
+    "free_energy",
     "gumbel",
     "hard_choice",
 ]

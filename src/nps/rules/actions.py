@@ -25,7 +25,7 @@ from nps.rules.projection import Factory
 from nps.rules.ruleset import RuleSet
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 def init_bounds(fan_in: int, hidden: int) -> tuple[float, float]:
@@ -131,6 +131,27 @@ class MLPRules(RuleSet):
             weights = [pad_to_cache_lines(w, w.dim() - 1) for w in weights]
         return mlp_layers(x.expand(len(self), -1, -1), weights)[..., : self.slot_dim]
 
+    def each(
+        self, primary: Float[Tensor, "T D"], context: Float[Tensor, "T D"]
+    ) -> Float[Tensor, "T N D"]:
+        return self.outputs(primary, context).transpose(0, 1)
+
+    def in_every_context(
+        self, slots: Float[Tensor, "T M D"], contexts: Bool[Tensor, "T M M"] | None = None
+    ) -> Float[Tensor, "T M N M D"]:
+        if type(self).outputs is not MLPRules.outputs:  # a subclass's own outputs are used
+            return super().in_every_context(slots, contexts)
+        weight, bias, *later = self.weights()
+        # The first layer reads the two slots separately: M products for each rule, not M².
+        halves = (slots.to(weight.dtype).flatten(0, 1) @ half for half in weight.chunk(2, 1))
+        own, other = (half.unflatten(1, slots.shape[:2]) for half in halves)
+        other = other.unsqueeze(2)
+        if contexts is not None:
+            other = torch.where(contexts.unsqueeze(-1), other, 0.0)
+        hidden = (own.unsqueeze(3) + bias[:, None, None, None] + other).relu()
+        updates = mlp_layers(hidden.flatten(1, 3), later)
+        return updates.view(*hidden.shape[:4], self.slot_dim).permute(1, 2, 0, 3, 4)
+
 
 def mlp_layers(x: Float[Tensor, "b T in"], weights: Sequence[Tensor]) -> Float[Tensor, "b T out"]:
     """Linear layers with ReLU between them, with one set of weights or b of them."""
@@ -229,6 +250,11 @@ class ConvRules(RuleSet):
         x = torch.cat([primary, context], 1).to(self.weight_in.dtype)
         rules = zip(*self.weights(), strict=True)
         return torch.stack([conv_layers(x, rule) for rule in rules], 1)
+
+    def each(
+        self, primary: Float[Tensor, "T C H W"], context: Float[Tensor, "T C H W"]
+    ) -> Float[Tensor, "T N C H W"]:
+        return self.outputs(primary, context)
 
 
 def conv_layers(x: Float[Tensor, "T C H W"], rule: Sequence[Tensor]) -> Float[Tensor, "T C H W"]:

@@ -93,6 +93,20 @@ def hard_choice(
     return choice if allowed is None else choice * allowed  # a row may have nothing that is allowed
 
 
+def log_shares(
+    scores: Float[Tensor, "*batch N"],
+    allowed: Bool[Tensor, "*#batch N"] | None,
+    temperature: float | Tensor,
+) -> Float[Tensor, "*batch N"]:
+    """Log of the softmax whose gradient `hard_choice` uses; what is not allowed has a share of 0.
+
+    In a row in which nothing is allowed all shares are equal.
+    """
+    if allowed is not None:
+        scores = torch.where(allowed, scores.clamp(min=LOWEST_ALLOWED), NOT_ALLOWED)
+    return torch.log_softmax((scores / temperature).clamp(-FAR, FAR), -1)
+
+
 def drop_scores(
     scores: Float[Tensor, "*shape"], uniform: Float[Tensor, "*shape"] | None, p: float | Tensor
 ) -> Float[Tensor, "*shape"]:

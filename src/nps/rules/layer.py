@@ -8,13 +8,13 @@ A call checks its input, draws its noise (noise.py) and runs K stages; `sequenti
 - `apply_rule(slots, primary, rule, context)`: step 4, the new slots;
 - or the whole `stage(slots, features, allowed, noise)`.
 
-A layer with its own step never takes the accelerated form of the stock layers (`fast.py`).
+A layer with its own step never takes the accelerated form of the stock layers (`fast.py`), and
+needs its own `log_prior` if it is to be trained on every choice at once (`every.py`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
@@ -22,24 +22,18 @@ from torch import Tensor
 
 from nps.rules import fast
 from nps.rules.allowed import Allowed
-from nps.rules.check import require_dtype, require_finite, require_slots, require_type
-from nps.rules.construction import ConfiguredLayer
+from nps.rules.every import EveryUpdate
+from nps.rules.inputs import Selection
 from nps.rules.noise import Noise, Shares, StageNoise
-from nps.rules.projection import exact
 from nps.rules.slots import pick, unsqueeze_right
 from nps.rules.trace import Choices, Trace
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-Selection = Tensor | Callable[[Tensor], Tensor]
 
-
-class RuleLayer(ConfiguredLayer, ABC):
+class RuleLayer(EveryUpdate, ABC):
     """Base of `SequentialNPS` and `ParallelNPS`, whose docstrings explain the arguments."""
-
-    without_context = False
-    """In training, rules see zeros in place of their context (an optional first phase)."""
 
     # -- the call -----------------------------------------------------------------------------
 
@@ -108,12 +102,7 @@ class RuleLayer(ConfiguredLayer, ABC):
             The new slots, or (slots, Trace).
         """
         events = self.rules.event_dims
-        require_slots(slots, slot_mask, self.slot_dim, events)
-        require_dtype("slots", slots, self.rules.embedding.dtype)
-        given = slots
-        if slot_mask is not None:
-            slots = torch.where(unsqueeze_right(slot_mask, events), slots, 0.0)
-        require_finite("slots", slots)
+        given, slots = slots, self._checked(slots, slot_mask)
         batch, m = slots.shape[: -1 - events], slots.shape[-1 - events]
         uniform = self._shares(m).uniform(noise, batch, slots.device) if self.training else None
         slots, traces = self._run(slots, selection, slot_mask, uniform, return_trace)
@@ -207,28 +196,3 @@ class RuleLayer(ConfiguredLayer, ABC):
     def noise_shape(self, *batch: int, slots: int) -> tuple[int, ...]:
         """Shape of the uniform numbers that one training call on (..., slots, D) uses."""
         return self._shares(slots).shape(*batch)
-
-    # -- features -----------------------------------------------------------------------------
-
-    def _features(
-        self, slots: Tensor, selection: Selection | None, slot_mask: Tensor | None
-    ) -> Float[Tensor, "*batch M F"]:
-        """What selection and binding see."""
-        events = self.rules.event_dims
-        if selection is None:
-            features = slots if events == 1 else slots.mean((-2, -1))
-        else:
-            features = selection(slots) if callable(selection) else selection
-            require_type("selection", features, Tensor, "a tensor or a function that returns one")
-        expected = (*slots.shape[:-events], self.selection_dim)
-        if tuple(features.shape) != expected:
-            raise ValueError(
-                f"selection: got shape {tuple(features.shape)}, expected {expected} "
-                f"(selection_dim = {self.selection_dim})"
-            )
-        if selection is not None:
-            if slot_mask is not None:
-                features = torch.where(slot_mask.unsqueeze(-1), features, 0.0)
-            require_dtype("selection", features, self.rules.embedding.dtype)
-            require_finite("selection", features)
-        return exact(features)

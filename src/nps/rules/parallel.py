@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nps.rules.allowed import Allowed
 from nps.rules.bind import Bound, bind_contexts
 from nps.rules.check import require_number
-from nps.rules.choice import drop_scores
+from nps.rules.choice import NOT_ALLOWED, drop_scores, log_shares
 from nps.rules.config import MAX_HANDICAP, Query, RuleConfig
 from nps.rules.construction import LayerOptions
 from nps.rules.layer import RuleLayer
@@ -148,6 +148,23 @@ class ParallelNPS(RuleLayer):
         fired = rule if torch.is_grad_enabled() else rule * primary.unsqueeze(-1)
         update = self._update(slots, context, slots, fired)
         return residual(slots, primary, update, self.rules.event_dims)
+
+    def log_prior(
+        self, features: Float[Tensor, "*batch M F"], allowed: Allowed
+    ) -> Float[Tensor, "*batch M N+1 M"]:
+        scores, pairs = self.select(features, self.rules.tensor("embedding")), allowed.pairs()
+        rule = log_shares(scores, pairs, self.temperature)
+        able = torch.ones_like(scores[..., 0], dtype=torch.bool)
+        if pairs is not None:  # a masked slot, or all rules disabled: no rule fires
+            able = pairs.expand_as(scores).any(-1)
+        null = torch.ones_like(able) if self.null_handicap < MAX_HANDICAP else ~able
+        sides = torch.stack([able, null], -1)
+        won, lost = log_shares(self.bids(features), sides, self.temperature).unbind(-1)
+        pair = (won.unsqueeze(-1) + rule).unsqueeze(-1)
+        fired = pair + self.log_contexts(features, allowed).unsqueeze(-2)
+        itself = torch.eye(scores.shape[-2], dtype=torch.bool, device=scores.device)
+        unchanged = torch.where(itself, lost.unsqueeze(-1), NOT_ALLOWED)
+        return torch.cat([fired, unchanged.unsqueeze(-2)], -2)
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m, 2), (m, len(self.rules)), (m, m)]

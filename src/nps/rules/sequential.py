@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nps.rules.allowed import Allowed
 from nps.rules.bind import Bound, bind_contexts
-from nps.rules.choice import drop_scores
+from nps.rules.choice import drop_scores, log_shares
 from nps.rules.layer import RuleLayer
 from nps.rules.noise import StageNoise
 from nps.rules.select import Selected, select_pair
@@ -119,6 +119,22 @@ class SequentialNPS(RuleLayer):
         primary_slot = pick(primary.unsqueeze(-2), slots, events)
         update = self._update(primary_slot, context, slots, rule)
         return residual(slots, primary, update, events)
+
+    def log_prior(
+        self, features: Float[Tensor, "*batch M F"], allowed: Allowed
+    ) -> Float[Tensor, "*batch M N M"]:
+        pairs = self.log_pairs(features, allowed).unsqueeze(-1)
+        return pairs + self.log_contexts(features, allowed).unsqueeze(-2)
+
+    def log_pairs(
+        self, features: Float[Tensor, "*batch M F"], allowed: Allowed
+    ) -> Float[Tensor, "*batch M N"]:
+        """Log-probability of each pair of slot and rule."""
+        scores = self.select(features, self.rules.tensor("embedding"))
+        pairs = allowed.pairs()
+        if pairs is not None:
+            pairs = pairs.expand_as(scores).flatten(-2)
+        return log_shares(scores.flatten(-2), pairs, self.temperature).view_as(scores)
 
     def _choices(self, m: int) -> list[tuple[int, ...]]:
         return [(m * len(self.rules),), (1, m)]

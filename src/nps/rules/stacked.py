@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from nps.rules.check import require_int
-from nps.rules.projection import Factory
+from nps.rules.projection import Factory, exact
+from nps.rules.slots import unsqueeze_right
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 class StackedRules(nn.Module, ABC):
@@ -74,6 +75,31 @@ class StackedRules(nn.Module, ABC):
         """
 
     # -- for the layers -----------------------------------------------------------------------
+
+    def in_every_context(
+        self,
+        slots: Float[Tensor, "T M *slot"],
+        contexts: Bool[Tensor, "T M M"] | None = None,
+    ) -> Float[Tensor, "T M N M *slot"]:
+        """The update of every slot by every rule with every slot as its context.
+
+        Where `contexts` is False the rule reads zeros in place of the context.
+        """
+        (t, m), events = slots.shape[:2], self.event_dims
+        own = slots.unsqueeze(2).expand(t, m, *slots.shape[1:])
+        other = slots.unsqueeze(1).expand_as(own)
+        if contexts is not None:
+            other = torch.where(unsqueeze_right(contexts, events), other, 0.0)
+        updates = self.each(own.flatten(0, 2), other.flatten(0, 2))
+        return updates.view(t, m, m, *updates.shape[1:]).transpose(2, 3)
+
+    def each(
+        self, primary: Float[Tensor, "T *slot"], context: Float[Tensor, "T *slot"]
+    ) -> Float[Tensor, "T N *slot"]:
+        """The update of each primary slot by every rule."""
+        choices = exact(torch.eye(len(self), dtype=primary.dtype, device=primary.device))
+        rows = [self(primary, context, choice.expand(len(primary), -1)) for choice in choices]
+        return torch.stack(rows, 1)
 
     def tensor(self, name: str) -> Tensor:
         """The parameter as it acts: frozen rules from their snapshot, without gradient."""

@@ -22,7 +22,14 @@ RENAMED = {"alone_until": "context_from", "image_asks": "image_selects"}
 """Fields of experiments' configs: old name -> new name. Saved runs and tables have the old ones."""
 REMOVED = frozenset({"blind"})
 """Fields that are gone. They had to do with training alone: a saved model is what it was."""
-ADDED = {"frames": 1, "separate_encoding": False, "start_from": None, "whole_chains": False}
+ADDED = {
+    "frames": 1,
+    "separate_encoding": False,
+    "start_from": None,
+    "whole_chains": False,
+    "objective": "expected",
+    "energy_temperature": 5e-4,
+}
 """Fields of experiments' configs that came later: name -> the value that earlier runs had."""
 
 

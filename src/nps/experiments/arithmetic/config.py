@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nps.experiments.rule_settings import RuleSettings
+from nps.experiments.objective import ObjectiveSettings
 from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
 from nps.rules.config import Query
 
 
 @dataclass(frozen=True)
-class Config(RuleSettings):
+class Config(ObjectiveSettings):
     """Coordinate arithmetic. Defaults are the paper's."""
 
     epochs: int = 300
@@ -70,4 +70,6 @@ class Config(RuleSettings):
         require_number("balance", self.balance, 0.0, 1e3, open_top=False)
         require_number("score_gain", self.score_gain, 0.0, 1e3, open_top=False)
         require_choice("model", self.model, ("nps", "routing"))
+        if self.objective == "free-energy" and self.model == "routing":
+            raise ValueError("objective: free-energy is not supported by model=routing")
         require_choice("reading", self.reading, ("any", "other"))

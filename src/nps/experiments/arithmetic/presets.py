@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nps.experiments.arithmetic.config import Config
 from nps.experiments.experiment import Preset
+
+ENERGY = Config(
+    objective="free-energy",
+    epochs=100,
+    batch_size=256,
+    learning_rate=3e-3,
+    final_learning_rate=1e-5,
+    dropout=0.0,
+    context_query="mlp",
+)
+"""Ours for both readings: docs/notes/recipe.md."""
 
 PRESETS = {
     "arithmetic": Preset("The paper's settings: 4 rules.", Config()),
@@ -46,6 +59,14 @@ PRESETS = {
             settle_from=0.8,
             context_query="mlp",
         ),
+    ),
+    "arithmetic-energy": Preset(
+        "Ours: the free energy over every slot, rule and context; context is the other point.",
+        replace(ENERGY, reading="other"),
+    ),
+    "arithmetic-energy-any": Preset(
+        "The same in the harder reading: the context may be the point itself.",
+        ENERGY,
     ),
 }
 

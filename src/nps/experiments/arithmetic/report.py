@@ -49,6 +49,8 @@ LABELS = {
     "arithmetic-other": "NPS, other reading",
     "arithmetic-sharp": "arithmetic-sharp (ours)",
     "arithmetic-sharp-any": "arithmetic-sharp-any (ours)",
+    "arithmetic-energy": "arithmetic-energy (ours)",
+    "arithmetic-energy-any": "arithmetic-energy-any (ours)",
 }
 
 

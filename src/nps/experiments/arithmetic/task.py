@@ -15,14 +15,14 @@ from nps.inspect.symbolic import read_rule
 from nps.interactions import Routing
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.arithmetic import COORDINATES, CoordinateArithmetic
-from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace
+from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace, free_energy
 from nps.training import rng
 from nps.training.data import Made
 from nps.training.task import Batch, Task, how_many
 from nps.worlds.arithmetic import OPERATIONS, POINTS, Demonstrations, demonstrate
 
 if TYPE_CHECKING:
-    from jaxtyping import UInt8
+    from jaxtyping import Float, UInt8
     from numpy import ndarray
 
 
@@ -61,6 +61,10 @@ class ArithmeticTask(Task):
             model.layer.dropout = config.dropout * remaining
         data = self.sets["train"]
         before, after = data.before[batch.index], data.after[batch.index]
+        if config.objective == "free-energy":
+            log_prior, updated = model.every_update(before, after)
+            losses = error_of_each(before, updated, after)
+            return free_energy(log_prior, losses, config.energy_temperature).mean(), {}
         noise = batch.noise.unflatten(-1, self._noise_shape)
         if config.balance == 0.0:
             return (model(before, after, noise=noise) - after).square().mean(), {}
@@ -138,6 +142,18 @@ def what_fired(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
     primary = (rule >= 0).long().argmax(-1)
     here = primary.unsqueeze(-1)
     return primary, rule.gather(-1, here).squeeze(-1), context.gather(-1, here).squeeze(-1)
+
+
+def error_of_each(
+    before: Float[Tensor, "B M 2"],
+    updated: Float[Tensor, "B M N M 2"],
+    after: Float[Tensor, "B M 2"],
+) -> Float[Tensor, "B M N M"]:
+    """The squared error of each example if only that one update were made."""
+    unchanged = (before - after).square().sum(-1)
+    others = unchanged.sum(-1, keepdim=True) - unchanged
+    own = (updated - after[:, :, None, None]).square().sum(-1)
+    return (own + others[..., None, None]) / after[0].numel()
 
 
 def make_layer(config: Config) -> RuleLayer:

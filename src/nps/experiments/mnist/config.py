@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
-from nps.experiments.rule_settings import RuleSettings
+from nps.experiments.objective import ObjectiveSettings
 from nps.rules import RuleConfig
 from nps.rules.check import require_choice, require_int, require_number
 from nps.worlds.mnist import World
@@ -15,7 +15,7 @@ Model = Literal["nps", "authors", "mlp"]
 
 
 @dataclass(frozen=True)
-class Config(RuleSettings):
+class Config(ObjectiveSettings):
     """MNIST transformation. Defaults are the paper's, or else its published program's."""
 
     epochs: int = 100
@@ -100,7 +100,9 @@ class Config(RuleSettings):
         return dataclasses.replace(self, start_from=None)
 
 
-ONLY_NPS = ("balance", "dropout", "flip", "image_selects", "score_gain", "self_context")
+ONLY_NPS = (
+    *("balance", "dropout", "flip", "image_selects", "objective", "score_gain", "self_context"),
+)
 """Fields that the other models have no counterpart of."""
 BUILD = (
     "model",
