@@ -30,20 +30,22 @@ SMALL: dict[str, Any] = {
     "size": 32,
     "slots": 4,
     "latent_dim": 16,
-    "channels": 16,
-    "memory_dim": 64,
+    "channels": 8,
+    "memory_dim": 32,
     "first_refinements": 3,
     "refinements": 1,
     "frames": 3,
     "video_frames": 6,
+    "batch_size": 8,
     "learning_rate": 1e-3,
     "warmup_steps": 50,
-    "train_videos": 800,
-    "epochs": 10,
-    "validate_every": 5,
+    "train_videos": 400,
+    "epochs": 2,
+    "validate_every": 2,
     "validation_videos": 20,
     "test_videos": 50,
 }
-"""32 × 32 pixels, for a CPU."""
+"""32 × 32 pixels and 200 steps, for a CPU: enough to see that it runs, and far too few for slots to
+separate."""
 
 QUICK = {"sprites": SMALL, "sprites-op3": SMALL}
