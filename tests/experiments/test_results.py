@@ -95,6 +95,15 @@ def test_groups_are_one_level_further_down(tmp_path):
     assert [run.group for run in by_variant(everything[1:2])["nps"]] == ["pong"]
 
 
+def test_known_variants_come_first_in_their_order(tmp_path):
+    for name in ("a", "gnn", "mine", "nps"):
+        for seed in (1, 0):
+            write_run(tmp_path / f"{name}/seed-{seed}", test={})
+    found = by_variant(read_results(tmp_path), ("nps", "none", "gnn"))
+    assert list(found) == ["nps", "gnn", "a", "mine"]
+    assert [run.seed for run in found["nps"]] == [0, 1]
+
+
 def test_a_run_that_is_its_own_folder_is_called_after_its_preset(tmp_path, monkeypatch):
     write_run(tmp_path / "mine", preset="mnist-mlp", test={})
     assert read_run(tmp_path / "mine").variant == "mnist-mlp"

@@ -241,8 +241,13 @@ def _below(path: Path) -> list[Result]:
     return found
 
 
-def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """variant -> its runs, one per seed. Runs in groups are left out if there are runs outside."""
+def by_variant(results: Sequence[Result], first: Iterable[str] = ()) -> dict[str, list[Result]]:
+    """variant -> its runs, one per seed. Runs in groups are left out if there are runs outside.
+
+    Args:
+        results: the runs.
+        first: variants that come first, in this order, if they have runs.
+    """
     variants: dict[str, dict[int, Result]] = {}
     outside = [run for run in results if not run.group]
     for run in outside or results:
@@ -251,7 +256,8 @@ def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
             both = f"{seeds[run.seed].path} and {run.path}"
             raise UserError(f"{both}: expected one run of {run.variant} with seed {run.seed}")
         seeds[run.seed] = run
-    return {name: [seeds[s] for s in sorted(seeds)] for name, seeds in variants.items()}
+    order = dict.fromkeys([*(name for name in first if name in variants), *variants])
+    return {name: [variants[name][seed] for seed in sorted(variants[name])] for name in order}
 
 
 def require_whole(results: Sequence[Result], tested: Any, fields: Iterable[str]) -> None:

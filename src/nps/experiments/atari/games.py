@@ -74,10 +74,9 @@ def read(path: Path) -> Read:
     for game in GAMES:
         runs = [run for run in results if run.config["game"] == game]
         now = world(GAMES[game])
-        found = by_variant([run for run in runs if world_of(run, game) == now])
+        found = by_variant([run for run in runs if world_of(run, game) == now], LABELS)
         if found:
-            order = dict.fromkeys([*(name for name in LABELS if name in found), *found])
-            games[game] = {name: found[name] for name in order}
+            games[game] = found
         others = [run for run in runs if world_of(run, game) != now]
         if others:
             left_out[game] = why_left_out(game, others)

@@ -51,9 +51,7 @@ class Tested(TypedDict):
 
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables and curves of the tested runs at `path`."""
-    found = by_variant(read_results(path))
-    known = [name for name in LABELS if name in found]
-    results = {name: found[name] for name in dict.fromkeys([*known, *found])}
+    results = by_variant(read_results(path), LABELS)
     report = Report("Bouncing balls: objects and rules learned from video")
     report.add(*changes.notice(results.values(), experiment))
     report.add(segmentation_table(results, ""), segmentation_table(results, TRANSFER))

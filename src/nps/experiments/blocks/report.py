@@ -83,9 +83,7 @@ Results = Mapping[str, list[Result]]
 
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables and figures of the tested runs at `path`."""
-    found = by_variant(read_results(path))
-    known = [name for name in LABELS if name in found]
-    results = {name: found[name] for name in dict.fromkeys([*known, *found])}
+    results = by_variant(read_results(path), LABELS)
     report = Report("World models of blocks")
     report.add(*changes.notice(results.values(), experiment))
     report.add(summary_table(results), moves_table(results), *short_table(results))

@@ -48,7 +48,7 @@ class Tested(TypedDict):
 
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables and figures of the tested runs at `path`."""
-    results = in_order(by_variant(read_results(path)))
+    results = by_variant(read_results(path), LABELS)
     report = Report("MNIST transformation: a rule for each operation")
     report.add(*changes.notice(results.values(), experiment))
     report.add(summary_table(results), choices_table(results))
@@ -67,12 +67,6 @@ def write_report(path: Path, experiment: Experiment) -> Report:
 
 def label(name: str) -> str:
     return LABELS.get(name, name)
-
-
-def in_order(results: dict[str, list[Result]]) -> dict[str, list[Result]]:
-    """The presets of the paper and ours in the order of `LABELS`, then other variants."""
-    known = [name for name in LABELS if name in results]
-    return {name: results[name] for name in dict.fromkeys([*known, *results])}
 
 
 def summary_table(results: dict[str, list[Result]]) -> Table:

@@ -69,9 +69,7 @@ class Tested(TypedDict):
 
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables of the tested runs at `path`."""
-    found = by_variant(read_results(path))
-    known = [name for name in LABELS if name in found]
-    results = {name: found[name] for name in dict.fromkeys([*known, *found])}
+    results = by_variant(read_results(path), LABELS)
     report = Report("Sprites-MOT: objects by refinement, and how they are tracked")
     report.add(*changes.notice(results.values(), experiment))
     report.add(tracking_table(results), ahead_table(results))

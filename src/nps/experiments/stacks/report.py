@@ -61,9 +61,7 @@ class Tested(TypedDict):
 
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables of the tested runs at `path`."""
-    found = by_variant(read_results(path))
-    known = [name for name in LABELS if name in found]
-    results = {name: found[name] for name in dict.fromkeys([*known, *found])}
+    results = by_variant(read_results(path), LABELS)
     report = Report("Falling towers: where shapes go, from one picture")
     report.add(*changes.notice(results.values(), experiment))
     report.add(error_table(results, ""), error_table(results, FOUR), *rule_table(results))
