@@ -24,13 +24,10 @@ from nps.models.scoff import Prediction
 from nps.rules import SequentialNPS, Trace
 from nps.training.batches import Batches
 from nps.training.config import from_json, to_json
-from nps.training.loop import Settings, train
-from nps.training.run import Run
-from nps.training.signals import Interrupted
 from nps.training.task import Batch
 from nps.worlds.balls import PALETTE, make_scenes, render
 from tests.test_cli import call
-from tests.training.tools import files
+from tests.training.tools import assert_resumed_equals_whole
 
 CPU = torch.device("cpu")
 TINY = {
@@ -521,21 +518,7 @@ def layer_weights(layer, slots):
 def test_stopped_and_resumed_it_ends_the_same(tmp_path):
     """A recurrent task with noise in starts and choices, from states: bit for bit."""
     changes = {"interact_from": 0.3, "settle_from": 0.8, "first_frames": 2}
-    for name, stops in {"whole": [], "parts": [3, 6]}.items():
-        run = Run(tmp_path / name)
-        run.folder.mkdir()
-        how = {"seconds_between_saves": 1e9}
-        for stop in stops:
-            task = task_of(**changes)
-            with pytest.raises(Interrupted):
-                train(task, task.config, {0: run}, CPU, Settings(stop_at=stop, **how), str)
-        task = task_of(**changes)
-        train(task, task.config, {0: run}, CPU, Settings(**how), str)
-    whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
-    assert whole["metrics.jsonl"] == parts["metrics.jsonl"]
-    last = [name for name in whole if "step-00000008" in name and "manifest" not in name]
-    assert len(last) > 3
-    assert all(whole[name] == parts[name] for name in last)
+    assert_resumed_equals_whole(tmp_path, lambda: task_of(**changes), stops=(3, 6), last=8)
 
 
 def test_the_order_of_clips_covers_all_scenes():

@@ -98,7 +98,7 @@ def test_groups_are_one_level_further_down(tmp_path):
 def test_known_variants_come_first_in_their_order(tmp_path):
     for name in ("a", "gnn", "mine", "nps"):
         for seed in (1, 0):
-            write_run(tmp_path / f"{name}/seed-{seed}", test={})
+            write_run(tmp_path / f"{name}/seed-{seed}", seed=seed, test={})
     found = by_variant(read_results(tmp_path), ("nps", "none", "gnn"))
     assert list(found) == ["nps", "gnn", "a", "mine"]
     assert [run.seed for run in found["nps"]] == [0, 1]

@@ -17,14 +17,10 @@ from nps.experiments.sprites.task import as_floats
 from nps.experiments.sprites.watching import AHEAD, Watched, segments, watch
 from nps.inspect.report import Table
 from nps.training.config import from_json, to_json
-from nps.training.loop import Settings as How
-from nps.training.loop import train
-from nps.training.run import Run
-from nps.training.signals import Interrupted
 from nps.training.task import Batch
 from nps.worlds.sprites import COLOURS, render
 from tests.test_cli import call
-from tests.training.tools import files
+from tests.training.tools import assert_resumed_equals_whole
 
 CPU = torch.device("cpu")
 TINY = {
@@ -252,22 +248,7 @@ def test_a_trained_model_is_traced(tmp_path):
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path):
     """With noise in latents and in choices: bit for bit."""
-    for name, stops in {"whole": [], "parts": [1, 4]}.items():
-        run = Run(tmp_path / name)
-        run.folder.mkdir()
-        how = {"seconds_between_saves": 1e9}
-        for stop in (*stops, None):
-            task = task_of(epochs=2)
-            if stop is None:
-                train(task, task.config, {0: run}, CPU, How(**how), str)
-                continue
-            with pytest.raises(Interrupted):
-                train(task, task.config, {0: run}, CPU, How(stop_at=stop, **how), str)
-    whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
-    assert whole["metrics.jsonl"] == parts["metrics.jsonl"]
-    last = [name for name in whole if "step-00000006" in name and "manifest" not in name]
-    assert len(last) > 3
-    assert all(whole[name] == parts[name] for name in last)
+    assert_resumed_equals_whole(tmp_path, lambda: task_of(epochs=2), stops=(1, 4), last=6)
 
 
 @pytest.mark.parametrize(

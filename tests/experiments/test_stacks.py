@@ -20,16 +20,12 @@ from nps.inspect.report import Figure, Table
 from nps.models.rpin import Prediction
 from nps.rules import Trace
 from nps.training.config import from_json, to_json
-from nps.training.loop import Settings as How
-from nps.training.loop import train
-from nps.training.run import Run
-from nps.training.signals import Interrupted
 from nps.training.task import Batch
 from nps.worlds import stacks
 from nps.worlds.stacks import episodes as found_episodes
 from nps.worlds.stacks.making import Settings, make_all
 from tests.test_cli import call
-from tests.training.tools import files
+from tests.training.tools import assert_resumed_equals_whole
 
 CPU = torch.device("cpu")
 SMALL = Settings(train=6, validation=3, test=3, four=3, seed=0)
@@ -391,22 +387,9 @@ def test_a_report_of_two_models(tmp_path):
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path):
     """With mirrored pictures, latents, noise in choices and running means: bit for bit."""
-    for name, stops in {"whole": [], "parts": [1, 4]}.items():
-        run = Run(tmp_path / name)
-        run.folder.mkdir()
-        how = {"seconds_between_saves": 1e9}
-        for stop in (*stops, None):
-            task = task_of(epochs=3, settle_from=0.6)
-            if stop is None:
-                train(task, task.config, {0: run}, CPU, How(**how), str)
-                continue
-            with pytest.raises(Interrupted):
-                train(task, task.config, {0: run}, CPU, How(stop_at=stop, **how), str)
-    whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
-    assert whole["metrics.jsonl"] == parts["metrics.jsonl"]
-    last = [name for name in whole if "step-00000006" in name and "manifest" not in name]
-    assert len(last) > 3
-    assert all(whole[name] == parts[name] for name in last)
+    assert_resumed_equals_whole(
+        tmp_path, lambda: task_of(epochs=3, settle_from=0.6), stops=(1, 4), last=6
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch._C._functorch import is_functorch_wrapped_tensor
@@ -98,3 +100,30 @@ def files(folder: Path) -> dict[str, bytes]:
     """Everything a run's future depends on, byte for byte."""
     paths = [*sorted((folder / "checkpoints").glob("*/*")), folder / "metrics.jsonl"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def assert_resumed_equals_whole(
+    folder: Path, make_task: Any, *, stops: Sequence[int], last: int
+) -> None:
+    """A training that is stopped after some steps, and resumed, ends bit for bit as another.
+
+    Args:
+        folder: an empty folder.
+        make_task: makes a task, as each command does.
+        stops: after how many steps it is stopped.
+        last: how many steps it has.
+    """
+    ends = {}
+    for name, stopped in {"whole": (), "parts": stops}.items():
+        run = Run(folder / name)
+        run.folder.mkdir()
+        for stop in (*stopped, None):
+            task, how = make_task(), Settings(seconds_between_saves=1e9, stop_at=stop)
+            with contextlib.nullcontext() if stop is None else pytest.raises(Interrupted):
+                train(task, task.config, {0: run}, CPU, how, str)
+        ends[name] = files(run.folder)
+    whole, parts = ends["whole"], ends["parts"]
+    assert whole["metrics.jsonl"] == parts["metrics.jsonl"]
+    saved = [name for name in whole if f"step-{last:08}" in name and "manifest" not in name]
+    assert len(saved) > 3
+    assert all(whole[name] == parts[name] for name in saved)
