@@ -248,8 +248,20 @@ def test_the_figures_of_inspect_are_known():
     names = set()
     for path in root.rglob("*.py"):
         if path.name in ("inspect.py", "pictures.py"):
-            names |= set(re.findall(r"Figure\(\"([^\"]+)", path.read_text()))
+            names |= set(re.findall(r"Figure\(\s*f?\"([^\"{]+)", path.read_text()))
     assert names == set(clearing.INSPECTED)
+
+
+def test_figures_of_inspect_do_not_keep_a_run_from_a_fresh_start(tmp_path):
+    call(*TRAIN, "--out", str(tmp_path))
+    figures = tmp_path / "figures"
+    figures.mkdir(exist_ok=True)
+    names = [f"{n}test" if n.endswith("-") else n for n in clearing.INSPECTED]
+    for name in names:
+        for end in ("png", "gif"):
+            (figures / f"{name}.{end}").write_bytes(b"a picture")
+    call(*TRAIN, "--out", str(tmp_path), "--fresh")
+    assert not [path for path in figures.glob("*") if path.stem in names]
 
 
 @pytest.mark.parametrize(

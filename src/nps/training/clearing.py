@@ -23,13 +23,17 @@ FILES = re.compile(
     r"|test(-step-\d{8,})?(-last)?(-on-.+)?\.json)"
 )
 """Files of a run besides config.json."""
-INSPECTED = ("compose", "curves", "pushes", "rollouts", "slots")
-"""Figures of `nps inspect`."""
+INSPECTED = (
+    *("compose", "curves", "fall-", "firing-", "pushes", "rollout-", "rollouts", "slots"),
+    *("tracking", "ways-"),
+)
+"""Figures of `nps inspect`. After a dash comes the name of a test set."""
+_FIGURE = "|".join(rf"{name}\w+" if name.endswith("-") else name for name in INSPECTED)
 FOLDERS = {
     "checkpoints": re.compile(
         r"step-\d{8,}|damaged-step-\d{8,}(-\d+)?|\.tmp-step-\d{8,}-\d+",
     ),
-    "figures": re.compile(rf".+-epoch-\d{{4,}}\.png|({'|'.join(INSPECTED)})\.png"),
+    "figures": re.compile(rf".+-epoch-\d{{4,}}\.png|({_FIGURE})\.(png|gif)"),
     "tensorboard": re.compile(r"events\.out\.tfevents\..+"),
 }
 """Folders of a run, and the names of what it writes into them."""
