@@ -4,15 +4,10 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from nps.models.op3 import (
-    OP3,
-    SIGMA,
-    Pairwise,
-    deviation,
-    loss_weights,
-    make_interaction,
-    rprp,
-)
+from nps.interactions import Pairwise
+from nps.models.op3 import OP3, SIGMA, make_interaction
+from nps.models.op3_schedule import loss_weights, rprp
+from nps.models.op3_state import deviation
 from nps.rules import RuleConfig
 
 SMALL = {"latent_dim": 4, "channels": 3, "hidden_dim": 5}

@@ -13,12 +13,14 @@ The dynamics let the slots interact: OP3 by effects between all pairs, the paper
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from nps.interactions.pairwise import Pairwise, elu_mlp
+from nps.models.op3_schedule import Step, require_schedule
+from nps.models.op3_state import State, divergence, softplus_inverse
 from nps.perception.refinement import BroadcastConvs, Refinement, Standardise
 from nps.rules import ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 
@@ -27,13 +29,12 @@ if TYPE_CHECKING:
 
 Kind = Literal["op3", "snps", "pnps", "none"]
 """What takes place between the slots."""
-Step = Literal["refine", "move"]
 
 SIGMA = 0.1
 """Standard deviation of a pixel's colour."""
 DENSITY = 1.0 / (SIGMA**3 * (2 * torch.pi) ** 3)
-"""Factor of the density of a colour. OP3 divides the square by the number of channels and takes
-the factor of 2π twice; only the loss's scale depends on that."""
+"""Factor of the density of a colour, as published: 2π to the power of 3, where a normal distribution
+has 1.5. The square in the exponent is divided by the number of channels, too (`OP3.loss`)."""
 CHANNELS = 3
 
 
@@ -43,31 +44,6 @@ class Drawn(NamedTuple):
     colours: Float[Tensor, "B K 3 S S"]
     masks: Float[Tensor, "B K 1 S S"]
     logits: Float[Tensor, "B K 1 S S"]
-
-
-class State(NamedTuple):
-    """K slots: a deterministic part, a latent with a normal distribution, and its refinement's."""
-
-    fixed: Float[Tensor, "B K R"]
-    mean: Float[Tensor, "B K R"]
-    spread: Float[Tensor, "B K R"]
-    noise: Float[Tensor, "B K R"]
-    """Of the latent that is drawn: 0 is the likeliest one."""
-    prior_mean: Float[Tensor, "B K R"]
-    prior_spread: Float[Tensor, "B K R"]
-    hidden: Float[Tensor, "B K H"]
-    cell: Float[Tensor, "B K H"]
-
-    @property
-    def latent(self) -> Float[Tensor, "B K R"]:
-        return self.mean + self.noise * deviation(self.spread)
-
-    @property
-    def slots(self) -> Float[Tensor, "B K 2R"]:
-        return torch.cat([self.fixed, self.latent], -1)
-
-    def detach(self) -> State:
-        return State(*(part.detach() for part in self))
 
 
 class Loss(NamedTuple):
@@ -294,64 +270,6 @@ def apply(standardise: Standardise, x: Float[Tensor, "B K *rest"]) -> Float[Tens
     """For each slot by itself."""
     new: Tensor = standardise(x.flatten(0, 1)).unflatten(0, x.shape[:2])
     return new
-
-
-def deviation(spread: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Standard deviation: the variance is softplus(spread)."""
-    return (nn.functional.softplus(spread) + 1e-5).sqrt()
-
-
-def softplus_inverse(value: float) -> float:
-    return float(torch.tensor(value).expm1().log())
-
-
-def divergence(
-    mean: Float[Tensor, "*shape"],
-    spread: Float[Tensor, "*shape"],
-    prior_mean: Float[Tensor, "*shape"],
-    prior_spread: Float[Tensor, "*shape"],
-) -> Float[Tensor, "*shape"]:
-    """Of one normal distribution from another."""
-    own, prior = deviation(spread), deviation(prior_spread)
-    ratio, away = own / prior, (mean - prior_mean) / prior
-    return 0.5 * (ratio.square() + away.square() - 1.0) - ratio.log()
-
-
-def rprp(frames: int, *, first: int = 4, later: int = 2) -> list[Step]:
-    """Refinements of the first frame, then for each other frame a move and refinements."""
-    start: list[Step] = ["refine"] * first
-    then: list[Step] = ["move"]
-    then += ["refine"] * later
-    return start + (frames - 1) * then
-
-
-def require_schedule(schedule: Sequence[Step], frames: int) -> None:
-    """Refuse unknown steps, and refinements on frames that there are none of."""
-    frame = 0
-    for i, step in enumerate(schedule):
-        if step not in get_args(Step):
-            raise ValueError(
-                f"schedule: got {step!r} in place {i}, expected one of {get_args(Step)}"
-            )
-        frame += step == "move"
-        if step == "refine" and frame >= frames:
-            raise ValueError(
-                f"schedule: got a refinement on frame {frame}, expected one of {frames} frames"
-            )
-
-
-def loss_weights(schedule: Sequence[Step]) -> list[float]:
-    """Weights of the steps' losses, which sum to 1: later refinements of a frame count more, and a
-    move counts as much as the last of them."""
-    weights: list[float] = []
-    for i, step in enumerate(schedule):
-        if step == "move":
-            weights.append(1.0)
-            continue
-        start = max((j for j in range(i) if schedule[j] == "move"), default=-1)
-        end = next((j for j in range(i, len(schedule)) if schedule[j] == "move"), len(schedule))
-        weights.append((i - start) / (end - start - 1))
-    return [weight / sum(weights) for weight in weights]
 
 
 def make_interaction(kind: Kind, rules: RuleConfig, *, latent_dim: int = 64) -> nn.Module | None:

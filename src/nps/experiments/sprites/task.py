@@ -17,7 +17,8 @@ from nps.experiments.sprites.config import Config
 from nps.experiments.sprites.evaluation import Measured, Part, measure, summary
 from nps.experiments.sprites.pictures import tracking_picture
 from nps.experiments.sprites.watching import watch, watch_moments
-from nps.models.op3 import OP3, loss_weights, make_interaction, rprp
+from nps.models.op3 import OP3, make_interaction
+from nps.models.op3_schedule import loss_weights, rprp
 from nps.rules import RuleLayer, Trace
 from nps.training import rng
 from nps.training.data import Made

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from nps.experiments.sprites.config import Config
-from nps.models.op3 import OP3, Drawn, Moment, State, rprp
+from nps.models.op3 import OP3, Drawn, Moment
+from nps.models.op3_schedule import rprp
+from nps.models.op3_state import State
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int64
