@@ -33,8 +33,8 @@ Kind = Literal["op3", "snps", "pnps", "none"]
 SIGMA = 0.1
 """Standard deviation of a pixel's colour."""
 DENSITY = 1.0 / (SIGMA**3 * (2 * torch.pi) ** 3)
-"""Factor of the density of a colour, as published: 2π to the power of 3, where a normal distribution
-has 1.5. The square in the exponent is divided by the number of channels, too (`OP3.loss`)."""
+"""Factor of the density of a colour, as published: with (2π)³, where a normal distribution of three
+numbers has its root. The square in the exponent is divided by the channels, too (`OP3.loss`)."""
 CHANNELS = 3
 
 
