@@ -26,7 +26,9 @@ import torch
 from nps.experiments.blocks.pushes import Pushes, pushes_from
 from nps.inspect import style
 from nps.inspect.animations import Arrow, Scene, gif
-from nps.worlds import blocks, stacks
+from nps.inspect.grids import grid
+from nps.training.log import png
+from nps.worlds import blocks, sprites, stacks
 from nps.worlds.blocks.drawing import CELL
 from nps.worlds.stacks.making import make_episode
 
@@ -114,6 +116,15 @@ def of_towers() -> bytes:
         return style.png(figure)
 
 
+def of_sprites() -> bytes:
+    """Some videos of Sprites-MOT, the last with sprites that bounce, a column for each frame."""
+    videos = [sprites.make_videos(2, seed=5), sprites.make_videos(64, seed=0, bounce=True)]
+    bounced = int(videos[1].collided.flatten(2).any(-1)[:, 3:7].sum(1).argmax())
+    some = [videos[0], videos[1].at(slice(bounced, bounced + 1))]
+    images = torch.cat([sprites.render(each).images for each in some])
+    return png(grid(images.numpy()))
+
+
 def true_pushes() -> tuple[Pushes, list[int]]:
     """Pushes that are one action away from random states, and for each its pusher."""
     pushes = pushes_from(blocks.start(400, "fixed-palette", torch.Generator().manual_seed(0)), True)
@@ -186,6 +197,7 @@ def main() -> None:
     from_bench()
     (IMAGES / "blocks.png").write_bytes(of_modes())
     (IMAGES / "stacks.png").write_bytes(of_towers())
+    (IMAGES / "sprites.png").write_bytes(of_sprites())
     if run is None:
         (IMAGES / "pushes.gif").write_bytes(animation(*true_pushes()))
         return
