@@ -112,12 +112,17 @@ def test_every_image_but_the_diagrams_is_drawn_by_one_command(drawing):
     }
     trained = {f"{name}.png" for name in drawing.TRAINED.values()}
     given = {*drawing.OWN.values(), *drawing.BALLS.values()}
-    drawn = reports | bench | trained | given | {"blocks.png", "stacks.png", "pushes.gif"}
+    worlds = {"blocks.png", "stacks.png", "sprites.png", "pushes.gif"}
+    drawn = reports | bench | trained | given | worlds
     assert {path.name for path in drawing.IMAGES.iterdir()} == drawn | {"overview.svg", "house.svg"}
 
 
 def test_towers_are_drawn(drawing):
     assert drawing.of_towers().startswith(b"\x89PNG")
+
+
+def test_sprites_are_drawn_as_they_are_shown(drawing):
+    assert drawing.of_sprites() == (drawing.IMAGES / "sprites.png").read_bytes()
 
 
 def test_the_animation_shows_true_pushes(drawing):
