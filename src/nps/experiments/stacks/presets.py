@@ -13,7 +13,7 @@ OURS: dict[str, Any] = {
     "divergence_start": 3e-3,
     "views": 4,
 }
-"""What keeps a model from learning 1,320 towers by heart; the same for all that are compared."""
+"""Against learning 1,320 towers by heart (docs/notes/stacks.md); the same for all that are compared."""
 
 RULES: dict[str, Any] = OURS | {"null_handicap": 3.0}
 """Without a handicap the null rule takes every shape from the start."""
