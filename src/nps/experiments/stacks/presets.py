@@ -13,10 +13,10 @@ OURS: dict[str, Any] = {
     "divergence_start": 3e-3,
     "views": 4,
 }
-"""Against learning 1,320 towers by heart (docs/notes/stacks.md); the same for all that are compared."""
+"""Against learning towers by heart (docs/notes/stacks.md); the same for all that are compared."""
 
 RULES: dict[str, Any] = OURS | {"null_handicap": 3.0}
-"""Without a handicap the null rule takes every shape from the start."""
+"""With a handicap, so that the null rule does not take every shape before rules are of use."""
 
 NUMBERS = (1, 2, 4, 6)
 """Of rules, as the paper compares them."""
