@@ -214,9 +214,9 @@ def test_games_that_are_missing_are_named_and_not_averaged():
         runs += hits("atari-gnn", game, gnn, gnn)
     finding = find(OF_THE_PAPER["atari"].claims[0], runs)
     assert finding.ours == (
-        "mean H@1 after 1, 5 and 10 steps 20.0, 20.0, 20.0, GNN 35.0, 35.0, 35.0"
+        "mean H@1 of 2 games after 1, 5 and 10 steps 20.0, 20.0, 20.0, GNN 35.0, 35.0, 35.0"
     )
-    assert finding.reason.startswith("mean of 2 games, without Space Invaders, Freeway, Breakout;")
+    assert finding.reason.startswith("without Space Invaders, Freeway, Breakout; ")
     assert finding.holds == "reversed"
     invaders = find(claim_of("atari", "Space Invaders"), runs)
     assert invaders.holds == "not run yet"
@@ -234,7 +234,8 @@ def test_runs_of_another_version_of_a_game_do_not_count(tmp_path):
         next(row.found for row in checked if words in row.claim.says)
         for words in ("better than a GNN", "Space Invaders")
     )
-    assert mean.reason.startswith("mean of 1 game, without Space Invaders,")
+    assert mean.ours.startswith("mean H@1 of 1 game after ")
+    assert mean.reason.startswith("without Space Invaders,")
     assert invaders.holds == "not run yet"
     assert invaders.reason.startswith("2 runs of Space Invaders left out: of another version")
 

@@ -44,7 +44,7 @@ def test_a_row_for_each_experiment_in_the_order_of_the_paper(tmp_path):
     assert page == "[MNIST transformation](docs/experiments/mnist.md)"
     assert (claim, ours) == ("one rule for each operation", "in 1 of 2 seeds")
     assert holds == "**partly**"
-    assert on_atari[2].startswith("mean H@1 after 1, 5 and 10 steps 50.0, 50.0, 50.0, GNN 50.0")
+    assert on_atari[2].startswith("mean H@1 of 1 game after 1, 5 and 10 steps 50.0, 50.0, 50.0")
     assert on_atari[3] == "**cannot be told**"
 
 

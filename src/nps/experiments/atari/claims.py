@@ -48,13 +48,13 @@ def ahead_on_average(ranking: str, rival: str) -> Callable[..., Finding]:
         ours, theirs = of(games, ours), of(games, theirs)
         missing = [title for game, title in TITLES.items() if game not in games]
         steps = [f"{ranking}_{step}" for step in HORIZONS]
-        of_games = f"mean of {len(games)} game{'s' * (len(games) > 1)}"
-        of_games += f", without {', '.join(missing)}" * bool(missing)
+        of_games = f"{len(games)} game{'s' * (len(games) > 1)}"
+        without = f"without {', '.join(missing)}; " * bool(missing)
         return Finding(
-            f"mean {RANKINGS[ranking]} after {STEPS} {means(ours, ranking)}, {rival} "
+            f"mean {RANKINGS[ranking]} of {of_games} after {STEPS} {means(ours, ranking)}, {rival} "
             f"{means(theirs, ranking)}",
             together(*(better(over_seeds(ours, m), over_seeds(theirs, m)) for m in steps)),
-            f"{of_games}; copying the input has {means(ours, f'copy_{ranking}')}",
+            f"{without}copying the input has {means(ours, f'copy_{ranking}')}",
         )
 
     return decide
