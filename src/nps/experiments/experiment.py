@@ -17,6 +17,7 @@ from nps.experiments.claims import Claim
 from nps.experiments.headline import Headline, Metrics
 from nps.experiments.results import Result, read_results
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
 from nps.training.config import TrainConfig
 from nps.training.task import Task
 
@@ -118,6 +119,10 @@ class Experiment(ABC, Generic[C, T]):
     def inspect(self, task: T, model: Any, options: Any) -> Sequence[Part]:
         """What `nps inspect` shows of a trained model. Writes no files."""
         raise UserError(f"runs of {self.name} cannot be inspected")
+
+    def workbench(self, task: T, model: Any) -> Workbench:
+        """What `nps view` shows of a trained model: its episodes, what can be read of a slot."""
+        raise UserError(f"runs of {self.name} cannot be viewed")
 
     def curves(self, preset: str, log: list[dict[str, Any]]) -> Sequence[Part]:
         """Figures of the metric log of a run, which `nps inspect` adds."""

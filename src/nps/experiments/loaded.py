@@ -18,6 +18,7 @@ from nps.errors import UserError
 from nps.experiments import config_of, find_experiment, make_task, model_of, require_which
 from nps.experiments.given import data_given, find_device
 from nps.experiments.start import run_of
+from nps.inspect.workbench import Workbench
 from nps.reading import exists
 from nps.rollouts import Rollout
 from nps.rules import Trace
@@ -198,6 +199,11 @@ class LoadedRun:
             images, actions = self.task.first_episodes(split, n, steps)
         images, actions = self._on_device((images, actions))
         return self.task.rollout(self.model, images, actions)
+
+    @cached_property
+    def workbench(self) -> Workbench:
+        """Its episodes step by step, with what fires, why, and what if: see `nps.inspect`."""
+        return find_experiment(self.experiment).workbench(self.task, self.model)
 
     def __repr__(self) -> str:
         what = f"{self.experiment}, preset {self.preset}, seed {self.seed}"

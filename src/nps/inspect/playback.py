@@ -1,0 +1,89 @@
+"""One episode as a model sees it: what `nps view` plays, `nps.inspect` explains and films show.
+
+T steps lead from frame 0, which the model is given, to frame T. Everything is on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, UInt8
+    from numpy import ndarray
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a rule layer did at each of T steps, in each of K stages, on one scene of M slots.
+
+    S is the size of the slots that the layer reads: for world models the slot and its action.
+    """
+
+    rule: Int[ndarray, "T K M"]
+    """The rule that fired on a slot, or -1."""
+    context: Int[ndarray, "T K M"]
+    """The slot it took as its context, or -1."""
+    rule_scores: Float[ndarray, "T K M N"]
+    """Before masks and noise."""
+    context_scores: Float[ndarray, "T K M M"]
+    """Row m: scores of all slots as context of slot m; zero where slot m did not fire."""
+    bids: Float[ndarray, "T K M 2"] | None
+    """Of parallel NPS: the bid of all rules jointly, and that of the null rule."""
+    before: Float[ndarray, "T K M S"]
+    """The slots that the layer read at each stage."""
+    update: Float[ndarray, "T K M S"]
+    """What the stage added to each slot; zero where nothing fired."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """T, K, M, N."""
+        steps, stages, slots, rules = self.rule_scores.shape
+        return steps, stages, slots, rules
+
+
+@dataclass(frozen=True)
+class Playback:
+    """T steps of one episode. Frames are bytes; where a model draws nothing, `predicted` is the
+    frame with the nearest encoding."""
+
+    true: UInt8[ndarray, "T+1 H W 3"]
+    predicted: UInt8[ndarray, "T+1 H W 3"] | None
+    """Frame 0 is the given one, or what the model makes of it."""
+    right: Bool[ndarray, "T+1"] | None
+    """Whether the predicted frame is the true one; None where that is not a question."""
+    error: Float[ndarray, "T+1"]
+    """The metric of each frame; NaN where it is not known."""
+    error_name: str
+    slots: Float[ndarray, "T+1 M D"]
+    features: Float[ndarray, "T+1 M F"]
+    """What people can read of a slot: probes of its place, colour or velocity, else its numbers."""
+    feature_names: tuple[str, ...]
+    """"row" and "column" are places in the picture, as shares of its sides."""
+    slot_names: tuple[str, ...]
+    masks: UInt8[ndarray, "T+1 M h w"] | None = None
+    """Where in the picture each slot looks: 255 is most."""
+    places: Float[ndarray, "T+1 M 2"] | None = None
+    """Row and column of each slot, as shares of the picture's sides; NaN where it has none."""
+    actions: Int[ndarray, "T"] | None = None
+    """Index into the workbench's `actions`."""
+    events: tuple[str, ...] = ()
+    """What truly happened at each step, in a word or none: "push", "collision of 1 and 3"."""
+    record: Record | None = None
+    """None of models without rules."""
+
+    @property
+    def steps(self) -> int:
+        return len(self.true) - 1
+
+
+def first_difference(one: Playback, other: Playback) -> int | None:
+    """The first frame that two playbacks of one episode predict differently; None if none does."""
+    if one.predicted is not None and other.predicted is not None:
+        same = (one.predicted == other.predicted).reshape(len(one.predicted), -1).all(1)
+    else:
+        same = np.isclose(one.slots, other.slots).reshape(len(one.slots), -1).all(1)
+    parted = np.flatnonzero(~same)
+    return int(parted[0]) if len(parted) else None
