@@ -82,6 +82,18 @@ class Workbench(ABC):
     def direction(self, feature: str) -> Float[ndarray, "D"]:
         """The smallest change of a slot that raises a feature by 1, to first order."""
 
+    # The rule layer may read something else than the slots: with an action, or in other units.
+
+    def layer_features(self, before: Float[ndarray, "*batch M S"]) -> Float[ndarray, "*batch M F"]:
+        """As `features`, of what the rule layer reads; NaN where that does not say."""
+        return self.features(before[..., : len(self.direction(self.feature_names[0]))])
+
+    def layer_direction(self, feature: str) -> Float[ndarray, "S"]:
+        """As `direction`, in what the rule layer reads; by default a slot, then other inputs."""
+        within = self.direction(feature)
+        size = len(within) if self.layer is None else self.layer.rules.slot_dim
+        return np.concatenate([within, np.zeros(max(0, size - len(within)), within.dtype)])
+
     @property
     def drags(self) -> bool:
         """Whether a slot can be dragged through the picture."""
