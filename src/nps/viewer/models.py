@@ -1,0 +1,78 @@
+"""A model that the viewer shows: its run, its workbench, and what is computed of it once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from threading import RLock
+from typing import Any
+
+from nps.inspect.workbench import Workbench
+from nps.rules import ParallelNPS
+
+
+class Shown:
+    """A run in the viewer.
+
+    Args:
+        number: its place in the list of models.
+        run: as `nps.load` returns it.
+    """
+
+    def __init__(self, number: int, run: Any) -> None:
+        self.number, self.run = number, run
+        self.lock = RLock()
+        """Held while the model computes: hooks and caches of a model are not for two threads."""
+
+    @cached_property
+    def workbench(self) -> Workbench:
+        bench: Workbench = self.run.workbench
+        return bench
+
+    @property
+    def title(self) -> str:
+        return f"{self.run.preset}, seed {self.run.seed}"
+
+    @property
+    def kind(self) -> str:
+        """How its rules are chosen."""
+        layer = self.workbench.layer
+        if layer is None:
+            return "none"
+        return "parallel" if isinstance(layer, ParallelNPS) else "sequential"
+
+    def about(self) -> dict[str, Any]:
+        """What the page needs to know of it, but for the names of its slots."""
+        with self.lock:
+            return self._fixed | {"rules": list(self.workbench.rule_names)}
+
+    @cached_property
+    def _fixed(self) -> dict[str, Any]:
+        bench, layer = self.workbench, self.workbench.layer
+        return {
+            "id": self.number,
+            "title": self.title,
+            "experiment": self.run.experiment,
+            "preset": self.run.preset,
+            "seed": self.run.seed,
+            "stages": 0 if layer is None else layer.stages,
+            "actions": list(bench.actions),
+            "keys": {key: [int(action) for action in each] for key, each in bench.keys.items()},
+            "features": list(bench.feature_names),
+            "drags": bench.drags,
+            "plays": bench.world(0) is not None,
+            "decodes": bench.decodes,
+            "episodes": bench.count(),
+            "fps": bench.fps,
+            "error": bench.error_name,
+            "renames": self.run.folder is not None and layer is not None,
+            "saves": self.run.folder is not None and layer is not None,
+            "kind": self.kind,
+            "metrics": self._metrics(),
+        }
+
+    def _metrics(self) -> dict[str, float]:
+        """Those of the newest validation."""
+        for row in reversed(self.run.metrics):
+            if isinstance(found := row.get("validation"), dict):
+                return {k: v for k, v in found.items() if isinstance(v, (int, float))}
+        return {}

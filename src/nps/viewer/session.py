@@ -1,0 +1,166 @@
+"""What the viewer knows: the models that it shows, and the playbacks and sheets made so far.
+
+`answer` is the whole interface, for the server and for the frozen page alike. A playback has an id
+made of what it shows, so that it can be made again after it has left the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+from nps.errors import UserError
+from nps.inspect.edits import Edits
+from nps.inspect.playback import Playback, first_difference
+from nps.inspect.workbench import require_index
+from nps.viewer import payload, sheets
+from nps.viewer.cache import Cache
+from nps.viewer.models import Shown
+
+PLAYBACK_BYTES = 768_000_000
+SHEET_BYTES = 64_000_000
+MOST_PLAYS = 10_000
+"""Ids that are remembered; their playbacks are in the cache, or made again."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """An answer that is not JSON."""
+
+    data: bytes
+    kind: str
+    """Media type."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """An episode of a model under some edits."""
+
+    model: Shown
+    episode: int
+    edits: Edits
+
+    @cached_property
+    def id(self) -> str:
+        what = [self.model.number, self.episode, payload.plain(self.edits.to_json())]
+        return hashlib.blake2b(payload.canonical(what).encode(), digest_size=12).hexdigest()
+
+
+class Session:
+    """Models and what was computed of them.
+
+    Args:
+        runs: as `nps.load` returns them.
+    """
+
+    def __init__(self, runs: Sequence[Any]) -> None:
+        self.models = [Shown(number, run) for number, run in enumerate(runs)]
+        self._playbacks: Cache[Playback] = Cache(PLAYBACK_BYTES, payload.size)
+        self._sheets: Cache[bytes] = Cache(SHEET_BYTES, len)
+        self._known: OrderedDict[str, Play] = OrderedDict()
+        self._lock = Lock()
+
+    def answer(self, route: str, body: Mapping[str, Any]) -> dict[str, Any] | Content:
+        """The answer to a request, or a `UserError` that says what is wrong with it."""
+        if route not in ROUTES:
+            raise UserError(f"no such route: {route}")
+        return ROUTES[route](self, body)
+
+    # -- playbacks ----------------------------------------------------------------------------
+
+    def shown(self, body: Mapping[str, Any]) -> Shown:
+        return self.models[require_index("model", whole(body, "model"), len(self.models))]
+
+    def asked(self, body: Mapping[str, Any]) -> Play:
+        """The model, episode and edits that a request names."""
+        model = self.shown(body)
+        episode = require_index("episode", whole(body, "episode"), model.workbench.count())
+        return self.remember(Play(model, episode, Edits.from_json(body.get("edits", {}))))
+
+    def remember(self, play: Play) -> Play:
+        with self._lock:
+            self._known[play.id] = play
+            self._known.move_to_end(play.id)
+            while len(self._known) > MOST_PLAYS:
+                self._known.popitem(last=False)
+        return play
+
+    def known(self, body: Mapping[str, Any]) -> Play:
+        """The play that a request names by its id."""
+        name = body.get("play")
+        with self._lock:
+            if not isinstance(name, str) or name not in self._known:
+                raise UserError("play: not known any more; play the episode again")
+            return self._known[name]
+
+    def playback(self, play: Play) -> Playback:
+        def make() -> Playback:
+            return play.model.workbench.play(play.episode, play.edits)
+
+        with play.model.lock:
+            return self._playbacks.get(play.id, make)
+
+    def sheet(self, play: Play, kind: str, number: int) -> bytes:
+        return self._sheets.get(
+            (play.id, kind, number), lambda: sheets.sheet(self.playback(play), kind, number)
+        )
+
+
+# -- the routes -----------------------------------------------------------------------------------
+
+
+def models(session: Session, body: Mapping[str, Any]) -> dict[str, Any]:
+    found = []
+    for model in session.models:
+        first = session.playback(Play(model, 0, Edits()))
+        found.append(model.about() | {"slots": list(first.slot_names)})
+    return {"models": found}
+
+
+def play(session: Session, body: Mapping[str, Any]) -> dict[str, Any]:
+    asked = session.asked(body)
+    playback = session.playback(asked)
+    bench = asked.model.workbench
+    answer = {"play": asked.id, "title": bench.title(asked.episode), "decoded": bench.decodes}
+    answer |= payload.of_playback(playback)
+    answer["same"] = payload.frames_hash(playback)
+    answer["base"] = None
+    if asked.edits:
+        base = session.remember(Play(asked.model, asked.episode, Edits()))
+        unedited = session.playback(base)
+        answer["base"] = {
+            "play": base.id,
+            "error": payload.numbers(unedited.error),
+            "first_difference": first_difference(playback, unedited),
+        }
+    return answer
+
+
+def frames(session: Session, body: Mapping[str, Any]) -> Content:
+    asked, kind = session.known(body), body.get("kind")
+    if kind not in sheets.KINDS:
+        raise UserError(f"kind: got {kind!r}, expected one of {', '.join(sheets.KINDS)}")
+    if not sheets.has(session.playback(asked), kind):
+        raise UserError(f"kind: this model has no {kind} frames")
+    return Content(session.sheet(asked, kind, whole(body, "sheet")), "image/png")
+
+
+ROUTES: dict[str, Callable[[Session, Mapping[str, Any]], dict[str, Any] | Content]] = {
+    "/api/models": models,
+    "/api/play": play,
+    "/api/frames": frames,
+}
+
+
+def whole(body: Mapping[str, Any], name: str) -> int:
+    """A whole number of a request."""
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UserError(f"{name}: got {json.dumps(value)[:60]}, expected a whole number")
+    return value
