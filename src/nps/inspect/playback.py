@@ -13,6 +13,22 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, UInt8
     from numpy import ndarray
+    from torch import Tensor
+
+    from nps.rules.inputs import Selection
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What a layer was given at one step besides its slots: with it, `explain` can compute the
+    scores of changed slots."""
+
+    selection: Selection | None = None
+    """As for the call of the layer."""
+    slot_mask: Bool[Tensor, "M"] | None = None
+    """None: all slots."""
+    rules: Bool[Tensor, "N"] | None = None
+    """The rules that may fire; None: all."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +47,13 @@ class Record:
     context_scores: Float[ndarray, "T K M M"]
     """Row m: scores of all slots as context of slot m; zero where slot m did not fire."""
     bids: Float[ndarray, "T K M 2"] | None
-    """Of parallel NPS: the bid of all rules jointly, and that of the null rule."""
+    """Of layers with a null rule: the bid of the rules, and that of the null rule."""
     before: Float[ndarray, "T K M S"]
     """The slots that the layer read at each stage."""
     update: Float[ndarray, "T K M S"]
     """What the stage added to each slot; zero where nothing fired."""
+    calls: tuple[Call, ...] = ()
+    """T of them, if the layer itself was recorded."""
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:

@@ -115,16 +115,26 @@ class GatedParallelNPS(ParallelNPS):
     def stage(
         self, slots: Tensor, features: Tensor, allowed: Allowed, noise: StageNoise
     ) -> tuple[Tensor, Choices]:
-        scores = self.select(features, self.rules.tensor("embedding"))
-        kept = drop_scores(scores, noise.drop, self.dropout)
-        pairs = allowed.pairs()
-        rule = select_rules(kept, pairs, noise.choices[1], self.temperature)
-        able = rule.detach().sum(-1)  # 0 where no rule is allowed
+        able, rule, scores = self.select_rule(features, allowed, noise)
         context, context_scores = self.bind_context(features, able, allowed, noise)
         in_context = (context.detach() * context_scores).sum(-1, keepdim=True)
         scores = scores + in_context - self.null_score.to(scores.dtype)
-        won = (rule.detach() * scores).sum(-1)
-        bids = torch.stack([won, torch.zeros_like(won)], -1)
-        primary = able * select_primaries(bids, noise.choices[0], self.temperature)
+        primary = self.open_gate(Selected(able, rule, scores), noise)
         slots = self.apply_rule(slots, primary, rule, context)
         return slots, Choices(primary, rule, context, scores, context_scores)
+
+    def select_rule(
+        self, features: Float[Tensor, "*batch M F"], allowed: Allowed, noise: StageNoise
+    ) -> Selected:
+        """A rule for each slot, before the null rule has been asked."""
+        scores = self.select(features, self.rules.tensor("embedding"))
+        kept = drop_scores(scores, noise.drop, self.dropout)
+        rule = select_rules(kept, allowed.pairs(), noise.choices[1], self.temperature)
+        return Selected(rule.detach().sum(-1), rule, scores)  # 0 where no rule is allowed
+
+    def open_gate(self, selected: Selected, noise: StageNoise) -> Float[Tensor, "*batch M"]:
+        """1 for the slots whose rule and context together beat the null rule, 0 for the others."""
+        able, rule, scores = selected
+        won = (rule.detach() * scores).sum(-1)
+        bids = torch.stack([won, torch.zeros_like(won)], -1)
+        return able * select_primaries(bids, noise.choices[0], self.temperature)

@@ -63,7 +63,7 @@ class Rule:
 
     @property
     def enabled(self) -> bool:
-        """Whether it may fire in this context: False inside `disabled`."""
+        """Whether it may fire here: False inside `disabled`, and after `switch_off`."""
         allowed = self._rules.allowed()
         return allowed is None or bool(allowed[self.index])
 
@@ -75,4 +75,5 @@ class Rule:
 
     def __repr__(self) -> str:
         state = ", frozen" if self.frozen else ""
+        state += ", off" if self.index in self._rules.off else ""
         return f"Rule({self.index}, {self.name!r}{state})"

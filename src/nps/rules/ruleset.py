@@ -127,6 +127,7 @@ class RuleSet(StackedRules):
         self._names.remove_at(i)
         self._switches.remove(i)
         self._frozen = {j - (j > i) for j in self._frozen if j != i}
+        self._off = frozenset(j - (j > i) for j in self._off if j != i)
         self._reset_masks()
 
     def resize(self, n: int, *, optimizer: Optimizer | None = None) -> None:
@@ -195,9 +196,31 @@ class RuleSet(StackedRules):
         with self._switches.off([self._index(each) for each in which]):
             yield
 
+    def switch_off(self, *which: Which) -> None:
+        """Let rules never fire again, until `switch_on`; the next best take their place.
+
+        Unlike `disabled` it lasts: copies and saved states keep it, and it holds in all threads.
+        Unlike `remove` it can be undone, and indices stay as they are.
+        """
+        self._off |= {self._index(each) for each in which}
+        self._reset_masks()
+
+    def switch_on(self, *which: Which) -> None:
+        """Let rules fire again that were switched off."""
+        self._off -= {self._index(each) for each in which}
+        self._reset_masks()
+
+    @property
+    def off(self) -> list[int]:
+        """Indices of the rules that are switched off."""
+        return sorted(self._off)
+
     def allowed(self) -> Tensor | None:
         """Which rules may fire, (N,), or None when all may."""
-        return self._switches.allowed(self.embedding.device)
+        here = self._switches.allowed(self.embedding.device)
+        if not self._off:
+            return here
+        return self.on_mask if here is None else self.on_mask & here
 
     def _index(self, which: Which) -> int:
         if isinstance(which, str):
@@ -213,27 +236,30 @@ class RuleSet(StackedRules):
             raise ValueError(f"rule: got {which}, expected a name or 0 to {len(self) - 1}")
         return which % len(self)
 
-    # -- saving: names and frozen rules travel in the state dict, as JSON in a tensor ------------
+    # -- saving: what is not a parameter travels in the state dict, as JSON in a tensor ----------
 
     def get_extra_state(self) -> Tensor:
-        text = json.dumps({"names": list(self.names), "frozen": self.frozen})
-        return torch.tensor(list(text.encode()), dtype=torch.uint8)
+        state: dict[str, Any] = {"names": list(self.names), "frozen": self.frozen}
+        if self._off:  # older states are without it
+            state["off"] = self.off
+        return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        self._names, self._frozen = self._read(state)
+        self._names, self._frozen, self._off = self._read(state)
         self._reset_masks()
 
-    def _read(self, state: Tensor) -> tuple[Names, set[int]]:
-        """Names and frozen rules of a saved state, which may be damaged."""
+    def _read(self, state: Tensor) -> tuple[Names, set[int], frozenset[int]]:
+        """Names, frozen rules and those that are off, of a saved state, which may be damaged."""
         try:
             saved = json.loads(bytes(state.tolist()).decode())
             names = Names(without_repetitions(saved["names"]))
             frozen = {range(len(names))[i] for i in saved["frozen"]}
+            off = frozenset(range(len(names))[i] for i in saved.get("off", ()))
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(f"names and frozen rules cannot be read: {shown(error)}") from None
         if len(names) != len(self):
             raise ValueError(f"got {len(names)} names, expected {len(self)}, one for each rule")
-        return names, frozen
+        return names, frozen, off
 
     def _load_from_state_dict(
         self,

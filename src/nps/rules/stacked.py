@@ -32,6 +32,10 @@ class StackedRules(nn.Module, ABC):
     applicability: nn.Parameter | None
     retired: Tensor
     frozen_mask: Tensor
+    on_mask: Tensor
+
+    _off: frozenset[int] = frozenset()
+    """Indices of the rules that are switched off."""
 
     def __init__(
         self,
@@ -182,10 +186,14 @@ class StackedRules(nn.Module, ABC):
                     parameter[i] = getattr(self, f"frozen_{name}")[i]
 
     def _reset_masks(self) -> None:
-        """After a change of the rules: resize the masks and snapshot the frozen rules."""
+        """After a change of the rules: make the masks anew and snapshot the frozen rules."""
         n, device = len(self), self.embedding.device
         frozen = torch.tensor([j in self._frozen for j in range(n)], device=device)
         self.register_buffer("frozen_mask", frozen, persistent=False)
+        self._buffers.pop("on_mask", None)
+        if self._off:
+            on = torch.tensor([j not in self._off for j in range(n)], device=device)
+            self.register_buffer("on_mask", on, persistent=False)
         for name, parameter in self._per_rule():
             if self._frozen:
                 self.register_buffer(f"frozen_{name}", parameter.detach().clone(), persistent=False)
