@@ -22,10 +22,12 @@ from nps.experiments.blocks.inspect import inspect_blocks
 from nps.experiments.blocks.presets import PRESETS, QUICK
 from nps.experiments.blocks.report import write_report
 from nps.experiments.blocks.task import BlocksTask, with_test_set
+from nps.experiments.blocks.workbench import BlocksWorkbench
 from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
 
 
 class Blocks(Experiment[Config, BlocksTask]):
@@ -51,6 +53,9 @@ class Blocks(Experiment[Config, BlocksTask]):
 
     def inspect(self, task: BlocksTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_blocks(task, model)
+
+    def workbench(self, task: BlocksTask, model: Any) -> Workbench:
+        return BlocksWorkbench(task, model)
 
     def with_test_set(self, task: BlocksTask, name: str) -> BlocksTask:
         return with_test_set(task, name)

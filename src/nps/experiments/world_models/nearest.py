@@ -1,0 +1,92 @@
+"""The image that a prediction looks like, though the model has no decoder.
+
+As in `nps.inspect.rollouts`: the image with the nearest encoding, out of some training images and
+the true ones of the episode. Here a world may add others that the slots seem to show, and encodings
+are kept, so that an edit is answered at once.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nps.experiments.world_models.episodes import Episodes, transitions
+from nps.experiments.world_models.scenes import Scene
+from nps.metrics.ranking import nearest
+from nps.models.world_model import WorldModel
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+MOST = 2_000
+"""Images of the pool, and encodings that are kept besides."""
+SECONDS = 3.0
+"""Most time to encode the pool: slot attention takes milliseconds for an image."""
+AT_ONCE = 100
+
+
+class Drawn(NamedTuple):
+    """What the frames of an episode show, as the model sees them."""
+
+    images: Shaped[Tensor, "T+1 H W C"]
+    """With the nearest encodings to the predicted slots."""
+    true_slots: Float[Tensor, "T+1 M D"]
+    """Encodings of the true images."""
+
+
+class Pool:
+    """Training images that can stand for a prediction; encoded when first needed.
+
+    Args:
+        model: trained.
+        train: the episodes that it was trained on.
+    """
+
+    def __init__(self, model: WorldModel, train: Episodes) -> None:
+        self.model, self.train = model, train
+        self._known: dict[bytes, Tensor] = {}
+
+    @torch.no_grad()
+    def draw(self, slots: Float[Tensor, "n M D"], scene: Scene) -> Drawn:
+        """The images of predicted slots, among those of the pool and of the scene."""
+        shown = torch.cat([scene.images, scene.like(slots)])
+        encoded = self.encode(shown)
+        images, others = self._pool
+        index = nearest(slots.float(), torch.cat([encoded, others]).float())
+        return Drawn(torch.cat([shown, images])[index], encoded[: len(scene.images)])
+
+    @torch.no_grad()
+    def encode(self, images: Shaped[Tensor, "n H W C"]) -> Float[Tensor, "n M D"]:
+        """The slots of at least one image; equal ones are encoded once."""
+        keys = [row.tobytes() for row in images.flatten(1).cpu().numpy()]
+        new = {key: n for n, key in enumerate(keys) if key not in self._known}
+        if len(self._known) + len(new) > MOST:
+            self._known.clear()
+            new = {key: n for n, key in enumerate(keys)}
+        if new:
+            found = self.model.encode(images[[*new.values()]])
+            self._known.update(zip(new, found, strict=True))
+        return torch.stack([self._known[key] for key in keys])
+
+    @cached_property
+    def _pool(self) -> tuple[Shaped[Tensor, "P H W C"], Float[Tensor, "P M D"]]:
+        images, slots, until = [], [], time.monotonic() + SECONDS
+        for episode, at in some_moments(self.train, MOST):
+            images.append(self.train.images(episode, at))
+            slots.append(self.model.encode(images[-1]))
+            if time.monotonic() > until:
+                break
+        return torch.cat(images), torch.cat(slots)
+
+
+def some_moments(data: Episodes, most: int) -> list[tuple[Tensor, Tensor]]:
+    """Random episodes and times, always the same, in parts that are encoded at once."""
+    starts = transitions(data)
+    draw = torch.Generator().manual_seed(0)
+    some = torch.randperm(len(starts.time), generator=draw)[:most].to(starts.time.device)
+    parts = (numbers[some].split(AT_ONCE) for numbers in starts)
+    return list(zip(*parts, strict=True))

@@ -1,0 +1,210 @@
+"""What `nps view` shows of a world model, whatever the world and whatever its transition.
+
+Slots are read by linear probes (`probes.py`): of what a world knows of its objects, else of the
+place in the picture that a slot looks at. Predictions are drawn as the nearest image
+(`nearest.py`), steps are predicted one by one (`unrolling.py`), and the episodes are those of the
+validation set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nps.errors import UserError
+from nps.experiments.world_models.nearest import Drawn, Pool, some_moments
+from nps.experiments.world_models.probes import Probe
+from nps.experiments.world_models.scenes import Scene, recorded_scene
+from nps.experiments.world_models.unrolling import Unrolled, unroll
+from nps.inspect.edits import Edits
+from nps.inspect.grids import to_bytes
+from nps.inspect.intervene import require_steps
+from nps.inspect.playback import Playback
+from nps.inspect.rollouts import rgb
+from nps.inspect.workbench import Workbench, require_index
+from nps.models.world_model import Actions, WorldModel
+from nps.perception.extractors import contrast
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped, UInt8
+    from numpy import ndarray
+
+PROBED = 1_000
+"""Training images on which probes are fitted and judged."""
+KEPT = 16
+"""Episodes without edits that are kept in memory."""
+FAINT = 0.02
+"""Difference within a map below which it shows no place."""
+PLACE = ("row", "column")
+
+
+class Unedited(NamedTuple):
+    scene: Scene
+    unrolled: Unrolled
+    drawn: Drawn
+
+
+class WorldModelWorkbench(Workbench):
+    """Episodes of a `WorldModel`; each world adds its actions, its events and what it knows."""
+
+    error_name = "squared distance to the true encoding"
+    model: WorldModel
+
+    def __init__(self, task: Any, model: WorldModel) -> None:
+        super().__init__(task, model)
+        self.pool = Pool(model, task.sets["train"])
+        self._unedited = lru_cache(KEPT)(self._compute_unedited)
+
+    # -- episodes -----------------------------------------------------------------------------
+
+    def count(self) -> int:
+        return len(self.task.sets["validation"].lengths)
+
+    def title(self, episode: int) -> str:
+        return f"validation episode {episode}"
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        return tuple(f"slot {m}" for m in range(self.model.actions.slots))
+
+    @torch.no_grad()
+    def play(self, episode: int, edits: Edits = Edits()) -> Playback:  # noqa: B008, it is frozen
+        require_index("episode", episode, self.count())
+        before = self._unedited(episode)
+        if not edits:
+            return self._playback(*before)
+        slots, acts = self.model.actions.slots, len(self.actions)
+        require_steps(edits, len(before.scene.actions), slots, acts)
+        scene = self.scene(episode, edits) if edits.acted or edits.placed else before.scene
+        given = before.unrolled.slots[0]
+        unrolled = unroll(self, given, scene.actions, edits, before.unrolled)
+        return self._playback(scene, unrolled, self.pool.draw(unrolled.slots, scene))
+
+    def scene(self, episode: int, edits: Edits) -> Scene:
+        """The truth of an episode, under actions that are changed by hand."""
+        return recorded_scene(self.task.sets["validation"], episode, edits)
+
+    def _compute_unedited(self, episode: int) -> Unedited:
+        scene = self.scene(episode, Edits())
+        given = self.pool.encode(scene.images[:1])[0]
+        unrolled = unroll(self, given, scene.actions)
+        return Unedited(scene, unrolled, self.pool.draw(unrolled.slots, scene))
+
+    def _playback(self, scene: Scene, unrolled: Unrolled, drawn: Drawn) -> Playback:
+        slots = unrolled.slots.cpu().numpy()
+        error = (unrolled.slots - drawn.true_slots).square().sum((-2, -1)).cpu().numpy()
+        if scene.known is not None:
+            error[scene.known :] = np.nan
+        right = (drawn.images == scene.images).flatten(1).all(1).cpu().numpy()
+        discrete = not scene.actions.is_floating_point()
+        features = self.features(slots)
+        return Playback(
+            true=frames(scene.images),
+            predicted=frames(drawn.images),
+            right=right if scene.known is None else None,
+            error=error,
+            error_name=self.error_name,
+            slots=slots,
+            features=features,
+            feature_names=self.feature_names,
+            slot_names=self.slot_names,
+            masks=self.masks(scene.images),
+            places=self.places(slots),
+            actions=scene.actions.cpu().numpy() if discrete else None,
+            events=scene.events,
+            record=unrolled.record,
+        )
+
+    # -- what can be read of a slot -----------------------------------------------------------
+
+    @cached_property
+    @torch.no_grad()
+    def probe(self) -> Probe | None:
+        """The best probe there is; None if none is good enough."""
+        parts = some_moments(self.task.sets["train"], PROBED)
+        images = [self.task.sets["train"].images(*part) for part in parts]
+        slots = torch.cat([self.model.encode(part) for part in images]).cpu().numpy()
+        values = np.concatenate(
+            [self.values(*part, image) for part, image in zip(parts, images, strict=True)]
+        )
+        found = Probe.fit(PLACE, slots, values)
+        return found if found.usable else None
+
+    def values(
+        self, episode: Tensor, time: Tensor, images: Shaped[Tensor, "n H W C"]
+    ) -> Float[ndarray, "n M 2"]:
+        """Row and column that each slot shows at some moments of training, NaN for none."""
+        return centres(self._maps(images))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        if self.probe is not None:
+            return self.probe.names
+        return tuple(f"z{d}" for d in range(self.task.config.slot_dim))
+
+    def features(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M F"]:
+        found = slots if self.probe is None else self.probe.read(slots)
+        return np.asarray(found, np.float32)
+
+    def direction(self, feature: str) -> Float[ndarray, "D"]:
+        if feature not in self.feature_names:
+            known = ", ".join(self.feature_names)
+            raise UserError(f"feature: got {feature!r}, expected one of {known}")
+        if self.probe is not None:
+            return self.probe.direction(feature).astype(np.float32)
+        return np.array([name == feature for name in self.feature_names], np.float32)
+
+    def places(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M 2"] | None:
+        """Row and column of each slot as shares of the picture; None if no probe knows them."""
+        if self.probe is None:
+            return None
+        found = self.features(slots)
+        return np.stack([found[..., self.probe.names.index(name)] for name in PLACE], -1)
+
+    # -- where a slot looks -------------------------------------------------------------------
+
+    @torch.no_grad()
+    def masks(self, images: Shaped[Tensor, "n H W C"]) -> UInt8[ndarray, "n M h w"]:
+        """What each slot is made from: 255 where its map differs most from its mean."""
+        maps = self._maps(images)
+        most = maps.amax((-2, -1), keepdim=True).clamp(min=FAINT)
+        return to_bytes((maps / most).cpu().numpy())
+
+    def _maps(self, images: Shaped[Tensor, "n H W C"]) -> Float[Tensor, "n M h w"]:
+        """Light on dark: an extractor's map may show its object dark."""
+        encoder: Any = self.model.encoder
+        maps: Tensor = encoder.maps(images).float()
+        if getattr(encoder, "contrasted", False):
+            return maps
+        return contrast(maps.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def frames(images: Shaped[Tensor, "n H W C"]) -> UInt8[ndarray, "n H W 3"]:
+    """As bytes; of stacked frames the newest."""
+    return to_bytes(np.asarray(rgb(images)))
+
+
+def centres(maps: Float[Tensor, "n M h w"]) -> Float[ndarray, "n M 2"]:
+    """The centre of what stands out in each map, as shares of its sides; NaN if nothing does."""
+    most, least = maps.amax((-2, -1), keepdim=True), maps.amin((-2, -1), keepdim=True)
+    weight = (maps - (most + least) / 2).clamp(min=0)
+    total = weight.sum((-2, -1)).clamp(min=1e-12)
+    along = [(torch.arange(side, device=maps.device) + 0.5) / side for side in maps.shape[-2:]]
+    row = (weight.sum(-1) * along[0]).sum(-1) / total
+    column = (weight.sum(-2) * along[1]).sum(-1) / total
+    place = torch.stack([row, column], -1)
+    faint = (most - least).flatten(2) < FAINT
+    found: ndarray = torch.where(faint, torch.nan, place).cpu().numpy()
+    return found
+
+
+def action_names(actions: Any, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Names of discrete actions; empty for continuous ones."""
+    if not isinstance(actions, Actions):
+        return ()
+    return tuple(map(str, range(actions.count))) if names is None else tuple(names)
