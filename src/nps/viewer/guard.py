@@ -21,6 +21,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_BYTES = 1_000_000
 """Of a request's body."""
+MOST_DRAINED = 16_000_000
+"""Of a body that is refused: read and forgotten, for a client that still sends sees no answer."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -74,6 +76,7 @@ class Guard:
             self._check(scope)
             body = await _body(receive)
         except Refused as refused:
+            await _drain(scope, receive)
             await _refuse(guarded, refused)
             return
         await self.app(scope, _again(body, receive), guarded)
@@ -132,6 +135,19 @@ async def _body(receive: Receive) -> bytes:
             raise Refused(413, f"expected at most {MOST_BYTES} bytes")
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+async def _drain(scope: Scope, receive: Receive) -> None:
+    """Read the rest of a refused body, unless it is announced as too long even for that."""
+    lengths = [value for key, value in scope["headers"] if key.lower() == b"content-length"]
+    left = MOST_DRAINED
+    if any(not value.isdigit() or int(value[:20]) > MOST_DRAINED for value in lengths):
+        return
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

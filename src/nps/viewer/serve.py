@@ -6,11 +6,21 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from nps.errors import RunFailed, UserError, extra
 from nps.viewer.session import Session
 
 HOST = "127.0.0.1"
+
+
+class Serving(NamedTuple):
+    """A server that is ready to run: `server.run(sockets=[listener])`."""
+
+    server: Any
+    listener: socket.socket
+    address: str
+    """Of the page, with the token."""
 
 
 def serve(session: Session, port: int, token: str | None, announce: Callable[[str], None]) -> None:
@@ -22,6 +32,14 @@ def serve(session: Session, port: int, token: str | None, announce: Callable[[st
         token: that the page must know; None for a new one.
         announce: called with the address of the page once the port is taken.
     """
+    server, listener, address = prepare(session, port, token)
+    with listener, contextlib.suppress(KeyboardInterrupt):
+        announce(address)
+        server.run(sockets=[listener])
+
+
+def prepare(session: Session, port: int = 0, token: str | None = None) -> Serving:
+    """The server and its port, which is taken from now on."""
     try:
         import uvicorn
 
@@ -29,22 +47,20 @@ def serve(session: Session, port: int, token: str | None, announce: Callable[[st
     except ImportError:
         raise UserError(f"nps view needs Starlette and uvicorn: {extra('viewer')}") from None
     token = secrets.token_urlsafe(32) if token is None else token
-    with _listening(port) as listener:
-        port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            make_app(session, port, token),
-            log_level="warning",
-            access_log=False,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        announce(f"http://{HOST}:{port}/#token={token}")
-        with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+    listener = _listening(port)
+    port = listener.getsockname()[1]
+    config = uvicorn.Config(
+        make_app(session, port, token),
+        log_level="warning",
+        access_log=False,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    return Serving(uvicorn.Server(config), listener, f"http://{HOST}:{port}/#token={token}")
 
 
 def _listening(port: int) -> socket.socket:
