@@ -19,7 +19,9 @@ import torch
 from torch import nn
 
 from nps.inspect.edits import Edits
+from nps.inspect.intervene import intervened, require_steps
 from nps.inspect.playback import Playback, Record
+from nps.inspect.recording import recorded
 from nps.inspect.workbench import Moment, Parted, Workbench, World, placed, require_index
 from nps.rules import SequentialNPS
 
@@ -211,31 +213,27 @@ class FakeWorkbench(Workbench):
 
     @torch.no_grad()
     def _roll(self, states: Any, acts: Any, edits: Edits) -> tuple[Any, Record]:
-        slots, rolled, parts = states[0], [states[0]], []
-        with self.moves.rules.disabled(*edits.disabled):
+        slots, rolled = states[0], [states[0]]
+        directions = {name: self.direction(name) for name in self.feature_names}
+        require_steps(edits, self.length, self.slots, len(self.actions))
+        with intervened(self.moves, edits, directions), recorded(self.moves) as recorder:
             for t in range(self.length):
                 slots = placed(self, slots, edits, t)
-                read = self.read(slots[None], acts[t : t + 1])
-                after, trace = self.moves(read, return_trace=True)
-                parts.append(self._record(read, after, trace))
+                after = self.moves(self.read(slots[None], acts[t : t + 1]))
                 slots = after[0, :, : slots.shape[-1]].numpy()
                 rolled.append(slots)
-        return np.stack(rolled), Record(
-            *(None if part[0] is None else np.concatenate(part) for part in zip(*parts))  # noqa: B905
-        )
+        return np.stack(rolled), recorder.record()
 
     @torch.no_grad()
     def _at_once(self, states: Any, acts: Any, edits: Edits) -> tuple[Any, Record]:
         read = self.read(states[:-1], acts)
         after, trace = self.moves(read, return_trace=True)
         slots = after[..., : states.shape[-1]].numpy()
-        return np.concatenate([states[:1], slots]), Record(*self._record(read, after, trace))
-
-    def _record(self, read: Any, after: Any, trace: Any) -> list[Any]:
-        stages = trace.rule.shape[1]
-        before = read[:, None].expand(-1, stages, -1, -1)
-        update = torch.where(trace.fired[..., None], (after - read)[:, None] / stages, 0.0)
-        return [*(part.numpy() for part in trace), None, before.numpy(), update.numpy()]
+        update = (after - read)[:, None]  # of a single stage
+        parts = [part.numpy() for part in trace]
+        return np.concatenate([states[:1], slots]), Record(
+            *parts, None, read[:, None].numpy(), update.numpy()
+        )
 
 
 class FakeWorld(World):
@@ -305,15 +303,12 @@ def runs() -> list[FakeRun]:
 
 
 if __name__ == "__main__":
-    from nps.viewer.serve import serve
+    from nps.viewer.serve import prepare, run
     from nps.viewer.session import Session
 
     flags = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     found = runs()
     which = flags.get("--models", "0,1,2,3,4").split(",")
-    serve(
-        Session([found[int(number)] for number in which]),
-        port=int(flags.get("--port", "0")),
-        token=flags.get("--token"),
-        announce=lambda address: print(address, flush=True),
-    )
+    serving = prepare(int(flags.get("--port", "0")), flags.get("--token"))
+    print(serving.address, flush=True)
+    run(serving, Session([found[int(number)] for number in which]))

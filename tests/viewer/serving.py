@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from nps.viewer.serve import prepare
+from nps.viewer.serve import make_server, prepare
 from nps.viewer.session import Session
 
 TOKEN = "a-token-of-the-tests"
@@ -61,12 +61,13 @@ class Client:
 
 @contextmanager
 def served(session: Session, token: str = TOKEN) -> Iterator[Client]:
-    server, listener, address = prepare(session, 0, token)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    serving = prepare(token=token)
+    server = make_server(serving, session)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [serving.listener]})
     thread.start()
     try:
-        yield Client(address)
+        yield Client(serving.address)
     finally:
         server.should_exit = True
         thread.join()
-        listener.close()
+        serving.listener.close()

@@ -14,7 +14,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from nps.viewer import app, guard
-from nps.viewer.session import ROUTES, Session
+from nps.viewer.answers import ROUTES
+from nps.viewer.session import Session
 from tests.viewer import fake
 from tests.viewer.serving import TOKEN, served
 
@@ -92,9 +93,9 @@ def test_tokens_are_new_and_long():
 
     found = set()
     for _ in range(2):
-        _, listener, address = prepare(Session([]))
-        listener.close()
-        found.add(address.partition("#token=")[2])
+        serving = prepare()
+        serving.listener.close()
+        found.add(serving.token)
     assert len(found) == 2
     assert all(len(token) >= 43 for token in found)  # 32 bytes
 

@@ -19,8 +19,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from nps.errors import RunFailed, UserError, one_line
+from nps.viewer.answers import ROUTES, answer
 from nps.viewer.guard import App, Guard
-from nps.viewer.session import ROUTES, Content, Session
+from nps.viewer.session import Content, Session
 
 STATIC = Path(__file__).parent / "static"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -58,15 +59,15 @@ def _call(session: Session, path: str) -> Endpoint:
     async def call(request: Request) -> Response:
         try:
             body = _object(await request.body())
-            answer = await run_in_threadpool(session.answer, path, body)
+            found = await run_in_threadpool(answer, session, path, body)
         except (UserError, RunFailed) as error:
             return _error(400, str(error))
         except Exception as error:  # a mistake of ours: the page says so and goes on
             traceback.print_exc(file=sys.stderr)
             return _error(500, f"{type(error).__name__}: {error}")
-        if isinstance(answer, Content):
-            return Response(answer.data, media_type=answer.kind)
-        return JSONResponse(answer)
+        if isinstance(found, Content):
+            return Response(found.data, media_type=found.kind)
+        return JSONResponse(found)
 
     return call
 

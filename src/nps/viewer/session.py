@@ -1,7 +1,7 @@
 """What the viewer knows: the models that it shows, and the playbacks and sheets made so far.
 
-`answer` is the whole interface, for the server and for the frozen page alike. A playback has an id
-made of what it shows, so that it can be made again after it has left the cache.
+A playback has an id made of what it shows, so that it can be made again after it has left the
+cache.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -17,11 +17,12 @@ from typing import Any
 
 from nps.errors import UserError
 from nps.inspect.edits import Edits
-from nps.inspect.playback import Playback, first_difference
+from nps.inspect.playback import Playback
 from nps.inspect.workbench import require_index
 from nps.viewer import payload, sheets
 from nps.viewer.cache import Cache
 from nps.viewer.models import Shown
+from nps.viewer.worlds import Worlds
 
 PLAYBACK_BYTES = 768_000_000
 SHEET_BYTES = 64_000_000
@@ -65,12 +66,7 @@ class Session:
         self._sheets: Cache[bytes] = Cache(SHEET_BYTES, len)
         self._known: OrderedDict[str, Play] = OrderedDict()
         self._lock = Lock()
-
-    def answer(self, route: str, body: Mapping[str, Any]) -> dict[str, Any] | Content:
-        """The answer to a request, or a `UserError` that says what is wrong with it."""
-        if route not in ROUTES:
-            raise UserError(f"no such route: {route}")
-        return ROUTES[route](self, body)
+        self.worlds = Worlds()
 
     # -- playbacks ----------------------------------------------------------------------------
 
@@ -112,55 +108,17 @@ class Session:
         )
 
 
-# -- the routes -----------------------------------------------------------------------------------
-
-
-def models(session: Session, body: Mapping[str, Any]) -> dict[str, Any]:
-    found = []
-    for model in session.models:
-        first = session.playback(Play(model, 0, Edits()))
-        found.append(model.about() | {"slots": list(first.slot_names)})
-    return {"models": found}
-
-
-def play(session: Session, body: Mapping[str, Any]) -> dict[str, Any]:
-    asked = session.asked(body)
-    playback = session.playback(asked)
-    bench = asked.model.workbench
-    answer = {"play": asked.id, "title": bench.title(asked.episode), "decoded": bench.decodes}
-    answer |= payload.of_playback(playback)
-    answer["same"] = payload.frames_hash(playback)
-    answer["base"] = None
-    if asked.edits:
-        base = session.remember(Play(asked.model, asked.episode, Edits()))
-        unedited = session.playback(base)
-        answer["base"] = {
-            "play": base.id,
-            "error": payload.numbers(unedited.error),
-            "first_difference": first_difference(playback, unedited),
-        }
-    return answer
-
-
-def frames(session: Session, body: Mapping[str, Any]) -> Content:
-    asked, kind = session.known(body), body.get("kind")
-    if kind not in sheets.KINDS:
-        raise UserError(f"kind: got {kind!r}, expected one of {', '.join(sheets.KINDS)}")
-    if not sheets.has(session.playback(asked), kind):
-        raise UserError(f"kind: this model has no {kind} frames")
-    return Content(session.sheet(asked, kind, whole(body, "sheet")), "image/png")
-
-
-ROUTES: dict[str, Callable[[Session, Mapping[str, Any]], dict[str, Any] | Content]] = {
-    "/api/models": models,
-    "/api/play": play,
-    "/api/frames": frames,
-}
-
-
 def whole(body: Mapping[str, Any], name: str) -> int:
     """A whole number of a request."""
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, int):
         raise UserError(f"{name}: got {json.dumps(value)[:60]}, expected a whole number")
+    return value
+
+
+def text(body: Mapping[str, Any], name: str) -> str:
+    """A text of a request."""
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise UserError(f"{name}: got {json.dumps(value)[:60]}, expected a text")
     return value

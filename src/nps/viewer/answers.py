@@ -1,0 +1,75 @@
+"""The interface of the viewer: for each route, what it answers to a request.
+
+The server and the frozen page take their answers from here alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nps.errors import UserError
+from nps.inspect.edits import Edits
+from nps.inspect.playback import first_difference
+from nps.viewer import payload, sheets
+from nps.viewer.session import Content, Play, Session, text, whole
+
+Answer = dict[str, Any] | Content
+
+
+def answer(session: Session, route: str, body: Mapping[str, Any]) -> Answer:
+    """The answer to a request, or a `UserError` that says what is wrong with it."""
+    return ROUTES[route](session, body)
+
+
+def models(session: Session, body: Mapping[str, Any]) -> Answer:
+    found = []
+    for model in session.models:
+        first = session.playback(Play(model, 0, Edits()))
+        found.append(model.about() | {"slots": list(first.slot_names)})
+    return {"models": found}
+
+
+def play(session: Session, body: Mapping[str, Any]) -> Answer:
+    asked = session.asked(body)
+    playback = session.playback(asked)
+    bench = asked.model.workbench
+    found = {"play": asked.id, "title": bench.title(asked.episode), "decoded": bench.decodes}
+    found |= payload.of_playback(playback)
+    found["same"] = payload.frames_hash(playback)
+    found["base"] = None
+    if asked.edits:
+        base = session.remember(Play(asked.model, asked.episode, Edits()))
+        unedited = session.playback(base)
+        found["base"] = {
+            "play": base.id,
+            "error": payload.numbers(unedited.error),
+            "first_difference": first_difference(playback, unedited),
+        }
+    return found
+
+
+def frames(session: Session, body: Mapping[str, Any]) -> Answer:
+    asked, kind = session.known(body), text(body, "kind")
+    if kind not in sheets.KINDS:
+        raise UserError(f"kind: got {kind!r}, expected one of {', '.join(sheets.KINDS)}")
+    if not sheets.has(session.playback(asked), kind):
+        raise UserError(f"kind: this model has no {kind} frames")
+    return Content(session.sheet(asked, kind, whole(body, "sheet")), "image/png")
+
+
+def world_start(session: Session, body: Mapping[str, Any]) -> Answer:
+    return session.worlds.start(session.shown(body), whole(body, "seed"))
+
+
+def world_act(session: Session, body: Mapping[str, Any]) -> Answer:
+    return session.worlds.act(text(body, "world"), whole(body, "action"))
+
+
+ROUTES: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
+    "/api/models": models,
+    "/api/play": play,
+    "/api/frames": frames,
+    "/api/world/start": world_start,
+    "/api/world/act": world_act,
+}
