@@ -56,6 +56,7 @@ def record(args: Sequence[str]) -> None:
     from nps.worlds.custom import load_episodes
     from nps.worlds.custom import record as recorder
     from nps.worlds.custom.environment import make
+    from nps.worlds.custom.origin import KEY, Origin
     from nps.worlds.custom.user_code import find, modules_here
 
     name, rest = positional(record, "record ENV", args, lambda: flags_of(RecordArgs))
@@ -82,7 +83,8 @@ def record(args: Sequence[str]) -> None:
             raise UserError(f"{name}: {error}") from None
         finally:
             env.close()
-    recorder.save(out, arrays)
+    origin = Origin(name, tuple(options.wrapper), size)
+    recorder.save(out, {**arrays, KEY: origin.array()})
     found = load_episodes(out)
     lengths = found.episode.bincount() - 1
     print(

@@ -25,6 +25,7 @@ from nps.experiments.atari.games import read, read_games
 from nps.experiments.atari.presets import PRESETS, QUICK
 from nps.experiments.atari.report import write_report
 from nps.experiments.atari.task import AtariTask
+from nps.experiments.atari.workbench import AtariWorkbench
 from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.experiments.results import Result
@@ -32,6 +33,7 @@ from nps.experiments.world_models.headline import NOTHING_MOVES, ranking_headlin
 from nps.experiments.world_models.inspect import inspect_world_model
 from nps.experiments.world_models.report import MAIN, Tested
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
 from nps.worlds.atari_games import GAMES
 
 FLAGS = {"game": "pong, space_invaders, freeway, breakout or qbert."}
@@ -74,3 +76,6 @@ class Atari(Experiment[Config, AtariTask]):
 
     def inspect(self, task: AtariTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_world_model(task, model, GAMES[task.config.game].actions)
+
+    def workbench(self, task: AtariTask, model: Any) -> Workbench:
+        return AtariWorkbench(task, model)

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from nps.experiments.blocks.pushes import SlotOf, slot_changes, slots_of_blocks
+from nps.experiments.world_models.imagination import Imagination, Reality
 from nps.experiments.world_models.scenes import Scene, acted
 from nps.experiments.world_models.workbench import PLACE, WorldModelWorkbench
 from nps.inspect.edits import Edits
+from nps.inspect.workbench import World
 from nps.models.world_model import WorldModel
-from nps.worlds.blocks import Outcome, State, render, step
+from nps.worlds.blocks import Outcome, State, render, start, step
 from nps.worlds.blocks.dynamics import GRID
 
 if TYPE_CHECKING:
@@ -132,6 +134,29 @@ class BlocksWorkbench(WorldModelWorkbench):
         if len(set(map(tuple, positions[0].tolist()))) < self.objects:
             return state
         return state._replace(positions=positions)
+
+    # -- play ---------------------------------------------------------------------------------
+
+    def world(self, seed: int) -> World:
+        draw = torch.Generator().manual_seed(seed)
+        state = start(1, self.task.config.mode, draw, self.objects)
+        return Imagination(self, BlocksReality(self, state.to(self.task.device)))
+
+
+class BlocksReality(Reality):
+    """One world of blocks."""
+
+    def __init__(self, bench: BlocksWorkbench, state: State) -> None:
+        self._bench, self._state = bench, state
+
+    def scene(self) -> BlockScene:
+        none = self._state.positions.new_zeros(0)
+        return BlockScene(render(self._state), none, bench=self._bench, states=self._state)
+
+    def act(self, action: int) -> str:
+        done = torch.tensor([action], device=self._state.positions.device)
+        self._state, event = happens(self._state, done, self._bench.stay)
+        return event
 
 
 def happens(state: State, action: Tensor, stay: bool) -> tuple[State, str]:

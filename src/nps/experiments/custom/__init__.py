@@ -18,11 +18,13 @@ from nps.experiments.custom.inspect import curves_figure, headline, inspect_own
 from nps.experiments.custom.presets import ADJUSTABLE, PRESETS, QUICK
 from nps.experiments.custom.report import LABELS, write_report
 from nps.experiments.custom.task import CustomTask, require_episodes, with_test_set
+from nps.experiments.custom.workbench import CustomWorkbench
 from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.experiments.results import Curve
 from nps.experiments.world_models.report import Tested
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
 
 
 class Custom(Experiment[Config, CustomTask]):
@@ -55,6 +57,9 @@ class Custom(Experiment[Config, CustomTask]):
 
     def inspect(self, task: CustomTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_own(task, model)
+
+    def workbench(self, task: CustomTask, model: Any) -> Workbench:
+        return CustomWorkbench(task, model)
 
     def curves(self, preset: str, log: Curve) -> Sequence[Part]:
         return curves_figure({LABELS.get(preset, preset): [log]})

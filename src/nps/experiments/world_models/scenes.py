@@ -9,14 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nps.experiments.world_models.episodes import Episodes
 from nps.inspect.edits import Edits
+from nps.inspect.grids import to_bytes
+from nps.inspect.rollouts import rgb
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
+    from jaxtyping import Float, Shaped, UInt8
+    from numpy import ndarray
 
 
 @dataclass(frozen=True)
@@ -52,3 +56,8 @@ def acted(actions: Shaped[Tensor, "T ..."], edits: Edits) -> Tensor:
     for edit in edits.acted:
         actions[edit.step] = edit.action
     return actions
+
+
+def frames(images: Shaped[Tensor, "n H W C"]) -> UInt8[ndarray, "n H W 3"]:
+    """As bytes; of stacked frames the newest."""
+    return to_bytes(np.asarray(rgb(images)))

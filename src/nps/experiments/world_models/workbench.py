@@ -8,7 +8,6 @@ validation set.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,15 +18,14 @@ from torch import Tensor
 from nps.errors import UserError
 from nps.experiments.world_models.nearest import Drawn, Pool, some_moments
 from nps.experiments.world_models.probes import Probe
-from nps.experiments.world_models.scenes import Scene, recorded_scene
+from nps.experiments.world_models.scenes import Scene, frames, recorded_scene
 from nps.experiments.world_models.unrolling import Unrolled, unroll
 from nps.inspect.edits import Edits
 from nps.inspect.grids import to_bytes
 from nps.inspect.intervene import require_steps
 from nps.inspect.playback import Playback
-from nps.inspect.rollouts import rgb
 from nps.inspect.workbench import Workbench, require_index
-from nps.models.world_model import Actions, WorldModel
+from nps.models.world_model import WorldModel
 from nps.perception.extractors import contrast
 
 if TYPE_CHECKING:
@@ -184,11 +182,6 @@ class WorldModelWorkbench(Workbench):
         return contrast(maps.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-def frames(images: Shaped[Tensor, "n H W C"]) -> UInt8[ndarray, "n H W 3"]:
-    """As bytes; of stacked frames the newest."""
-    return to_bytes(np.asarray(rgb(images)))
-
-
 def centres(maps: Float[Tensor, "n M h w"]) -> Float[ndarray, "n M 2"]:
     """The centre of what stands out in each map, as shares of its sides; NaN if nothing does."""
     most, least = maps.amax((-2, -1), keepdim=True), maps.amin((-2, -1), keepdim=True)
@@ -201,10 +194,3 @@ def centres(maps: Float[Tensor, "n M h w"]) -> Float[ndarray, "n M 2"]:
     faint = (most - least).flatten(2) < FAINT
     found: ndarray = torch.where(faint, torch.nan, place).cpu().numpy()
     return found
-
-
-def action_names(actions: Any, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Names of discrete actions; empty for continuous ones."""
-    if not isinstance(actions, Actions):
-        return ()
-    return tuple(map(str, range(actions.count))) if names is None else tuple(names)

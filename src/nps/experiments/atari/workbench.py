@@ -1,0 +1,73 @@
+"""What `nps view` shows of a world model of an Atari game, and the game itself where ale-py is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from nps.experiments.world_models.imagination import OVER, Imagination, Reality
+from nps.experiments.world_models.scenes import Scene
+from nps.experiments.world_models.workbench import WorldModelWorkbench
+from nps.inspect.workbench import World
+from nps.models.world_model import WorldModel
+from nps.worlds.atari_games import GAMES, SIDE, Name
+from nps.worlds.atari_play import Emulator
+from nps.worlds.lanczos import shrink
+
+if TYPE_CHECKING:
+    from jaxtyping import UInt8
+
+ARROWS = {"ArrowUp": "UP", "ArrowRight": "RIGHT", "ArrowDown": "DOWN", "ArrowLeft": "LEFT"}
+FIRE = "f"
+
+
+class AtariWorkbench(WorldModelWorkbench):
+    """A world model of one game."""
+
+    def __init__(self, task: Any, model: WorldModel) -> None:
+        super().__init__(task, model)
+        self.actions = GAMES[task.config.game].actions
+
+    @property
+    def keys(self) -> Mapping[str, Sequence[int]]:  # type: ignore[override]
+        names = {**ARROWS, FIRE: "FIRE"}
+        known = list(self.actions)
+        return {key: [known.index(name)] for key, name in names.items() if name in known}
+
+    def world(self, seed: int) -> World | None:
+        if find_spec("ale_py") is None:
+            return None
+        return Imagination(self, AtariReality(self.task.config.game, seed, self.task.device))
+
+
+class AtariReality(Reality):
+    """A game after its warm-up, as in the recorded episodes, for any number of steps."""
+
+    def __init__(self, game: Name, seed: int, device: torch.device) -> None:
+        self._emulator, self._rows, self._device = Emulator(game), GAMES[game].rows, device
+        draw = np.random.default_rng(seed)
+        self._emulator.reset()
+        for action in draw.integers(len(GAMES[game].actions), size=GAMES[game].warm_up):
+            self._emulator.act(int(action))
+        self._frames = [self._frame()]
+        self.act(0)
+
+    def scene(self) -> Scene:
+        now, before = self._frames[-1], self._frames[-2]
+        images = torch.from_numpy(np.concatenate([now, before], -1))[None]
+        return Scene(images.to(self._device), torch.zeros(0, dtype=torch.long))
+
+    def act(self, action: int) -> str:
+        if self._emulator.over():
+            return OVER
+        self._emulator.act(action)
+        self._frames = [self._frames[-1], self._frame()]
+        return ""
+
+    def _frame(self) -> UInt8[np.ndarray, "50 50 3"]:
+        top, bottom = self._rows
+        return np.moveaxis(shrink(self._emulator.screen()[top:bottom], SIDE, SIDE), 0, -1)
