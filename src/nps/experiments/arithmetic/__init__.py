@@ -20,9 +20,11 @@ from nps.experiments.arithmetic.inspect import inspect_arithmetic
 from nps.experiments.arithmetic.presets import PRESETS, QUICK
 from nps.experiments.arithmetic.report import Tested, write_report
 from nps.experiments.arithmetic.task import ArithmeticTask
+from nps.experiments.arithmetic.workbench import ArithmeticWorkbench
 from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
 
 
 class Arithmetic(Experiment[Config, ArithmeticTask]):
@@ -47,3 +49,6 @@ class Arithmetic(Experiment[Config, ArithmeticTask]):
 
     def inspect(self, task: ArithmeticTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_arithmetic(task, model)
+
+    def workbench(self, task: ArithmeticTask, model: Any) -> Workbench:
+        return ArithmeticWorkbench(task, model)
