@@ -28,6 +28,8 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps sweep PRESET         train a grid of configs, several seeds each
   nps table RESULTS        print the results table of a folder of runs
   nps presets              list all presets
+  nps models               list the trained models that ship with nps
+  nps push RUN REPO        upload a model to the Hugging Face hub; pull gets one
   nps bench                time the layers against GNN and attention
   nps data WORLD           mnist, atari, stacks: get the files; record: your own
 

@@ -6,6 +6,9 @@ from nps.commands.bench import bench
 from nps.commands.data import data
 from nps.commands.evaluate import evaluate
 from nps.commands.inspect import inspect
+from nps.commands.models import models
+from nps.commands.pull import pull
+from nps.commands.push import push
 from nps.commands.run import run
 from nps.commands.sweep import sweep
 from nps.commands.table import presets, table
@@ -19,6 +22,9 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "sweep": sweep,
     "table": table,
     "presets": presets,
+    "models": models,
+    "push": push,
+    "pull": pull,
     "bench": bench,
     "data": data,
 }

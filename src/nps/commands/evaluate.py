@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -42,11 +41,13 @@ def evaluate(args: Sequence[str]) -> None:
     All settings are read from the run folder. --all prints every number.
 
     The numbers of the best model on validation, of the newest checkpoint, go to RUN/test.json, from
-    which tables are made; other checkpoints, models and test sets get files of their own.
+    which tables are made; other checkpoints, models and test sets get files of their own. RUN may
+    be the name of a model that ships with nps (`nps models`); nothing is written then.
 
     Examples:
       nps eval runs/sharp
       nps eval runs/sharp --all
+      nps eval blocks-best
       nps eval runs/sharp/checkpoints/step-00046800 --which last
       nps eval runs/blocks --on unobserved-zero-shot-shape
       nps eval runs/mine --on other.h5
@@ -54,15 +55,17 @@ def evaluate(args: Sequence[str]) -> None:
     from nps import experiments
     from nps.commands.show import eval_report
     from nps.training.run import run_at
+    from nps.zoo import find_run
 
     name, rest = positional(evaluate, "RUN", args, lambda: flags_of(EvalArgs))
     options = parse(EvalArgs, rest, prog="nps eval RUN", about=about(evaluate))
     require_exists(options.data)
-    experiment = experiments.experiment_of(name)
+    folder = find_run(name)
+    experiment = experiments.experiment_of(folder)
     given = own_data(experiment, options.data)
     find_device(options.device)
-    metrics = experiments.evaluate(Path(name), options.device, options.which, given, options.on)
-    config = run_at(name).read()["config"]
+    metrics = experiments.evaluate(folder, options.device, options.which, given, options.on)
+    config = run_at(folder).read()["config"]
     headline = experiment.headline(metrics, config)
     report = eval_report(one_line(name), metrics, headline, every=options.all, flags=rest)
     report.show(Console())

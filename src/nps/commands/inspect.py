@@ -32,7 +32,7 @@ MORE = "`nps inspect RUN --help` also shows the flags that only runs of its expe
 class InspectArgs:
     out: Path | None = None
     """PNG file to write (default: RUN/figures/NAME.png); several pictures become OUT-NAME.png, and
-    moving ones .gif."""
+    moving ones .gif. Of a model that ships with nps: runs/MODEL/figures/NAME.png."""
     which: Literal["best", "last"] = "best"
     """The model with the best validation score, or the last one."""
     device: Device = "cpu"
@@ -51,15 +51,18 @@ def inspect(args: Sequence[str]) -> None:
       nps inspect runs/sharp
       nps inspect runs/mnist --compose rotate_right,translate_up,translate_up
       nps inspect runs/blocks
+      nps inspect blocks-best
       nps inspect runs/pong --device cuda
       nps inspect runs/mnist --rules 0,2 --digits 7,2,1,0 --out digits.png
     """
     from nps.experiments import find_experiment, load_task, with_test_set
     from nps.inspect.report import Figure, Report
     from nps.training.run import run_at
+    from nps.zoo import find_run, is_shipped
 
     name, rest = positional(inspect, "RUN", args, lambda: flags_of(InspectArgs), note=MORE)
-    run = run_at(name)
+    path = find_run(name)
+    run = run_at(path)
     saved = run.read()
     experiment = find_experiment(saved["experiment"])
     prog = f"nps inspect {name} (a run of {saved['experiment']})"
@@ -72,8 +75,8 @@ def inspect(args: Sequence[str]) -> None:
     )
     given = own_data(experiment, options.data)
     find_device(options.device)
-    task, model = load_task(name, options.device, options.which, given)
-    task = with_test_set(name, task, options.on)
+    task, model = load_task(path, options.device, options.which, given)
+    task = with_test_set(path, task, options.on)
     parts = list(experiment.inspect(task, model, options.more))
     parts += experiment.curves(str(saved["preset"]), run.metrics())
     pictures = [part for part in parts if isinstance(part, Figure)]
@@ -81,16 +84,17 @@ def inspect(args: Sequence[str]) -> None:
     title = f"{one_line(name)}: {saved['preset']}, seed {saved['seed']}"
     Report(title, [part for part in parts if part not in pictures]).show(Console())
     page = out is None and bool(pictures)
+    folder = Path("runs", name) if is_shipped(run.folder) else run.folder
     if page:
-        _write(run.folder / "report.html", Report(title, parts).to_html().encode())
+        _write(folder / "report.html", Report(title, parts).to_html().encode())
     for picture in pictures:
-        path = (out or run.figures / f"{picture.name}.png").with_suffix(picture.suffix)
+        file = (out or folder / "figures" / f"{picture.name}.png").with_suffix(picture.suffix)
         if out is not None and len(pictures) > 1:
-            path = path.with_stem(f"{out.stem}-{picture.name}")
-        _write(path, picture.image)
-        print(one_line(f"{path}: {picture.caption}"))
+            file = file.with_stem(f"{out.stem}-{picture.name}")
+        _write(file, picture.image)
+        print(one_line(f"{file}: {picture.caption}"))
     if page:
-        print(one_line(f"All of this on one page: {run.folder / 'report.html'}"))
+        print(one_line(f"All of this on one page: {folder / 'report.html'}"))
 
 
 def _inspect_args(more: type) -> type[Any]:

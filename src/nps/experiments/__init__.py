@@ -27,8 +27,10 @@ from nps.files import os_errors_in_one_line, write_json
 from nps.training.checkpoint import Checkpoint, Misfit, Tensors, load_weights
 from nps.training.config import TrainConfig, from_json
 from nps.training.memory import memory_errors_in_one_line
+from nps.training.model_folder import is_model_folder, read_card
 from nps.training.run import Run, find_checkpoint, run_at
 from nps.training.task import Task
+from nps.zoo import is_shipped
 
 _ALL: tuple[Experiment[Any, Any], ...] = (
     Arithmetic(),
@@ -95,11 +97,24 @@ def experiment_of(path: Path | str) -> Experiment[Any, Any]:
 def config_of(run: Run, changes: Mapping[str, Any] | None = None) -> TrainConfig:
     """The config of a run, from its config.json and what differs from it."""
     saved = run.read()
-    kind: type[TrainConfig] = find_experiment(saved["experiment"]).config
+    experiment = find_experiment(saved["experiment"])
+    kind: type[TrainConfig] = experiment.config
+    config = {**saved["config"], **_data_beside(run, experiment), **(changes or {})}
     try:
-        return from_json(kind, {**saved["config"], **(changes or {})})
+        return from_json(kind, config)
     except UserError as error:
         raise UserError(f"{run.folder / 'config.json'}: damaged, {error}") from None
+
+
+def _data_beside(run: Run, experiment: Experiment[Any, Any]) -> dict[str, str]:
+    """The config field of the data, if they are in the folder of a model."""
+    field = experiment.data_field
+    if field is None or not is_model_folder(run.folder):
+        return {}
+    name = run.read()["config"].get(field)
+    return (
+        {field: str(run.folder.absolute() / name)} if name in read_card(run.folder)["files"] else {}
+    )
 
 
 def model_of(run: Run, task: Task, weights: Tensors) -> nn.Module:
@@ -150,8 +165,9 @@ def _load(
     require_which(which)
     config = config_of(run_at(path), changes).trained()
     run, checkpoint = find_checkpoint(path, report)
-    if which != checkpoint.which(which):
-        report(f"{run.folder}: not validated yet, so there is no best model; using the last")
+    if which != (found := checkpoint.which(which)):
+        why = "not validated yet, so there is" if found == "last" else "a model folder, it has"
+        report(f"{run.folder}: {why} no {which} model; using the {found}")
     with memory_errors_in_one_line(str(run.folder)):
         task = make_task(experiment_of(path), config, device)
         return run, checkpoint, task, model_of(run, task, checkpoint.weights(which))
@@ -189,6 +205,9 @@ def evaluate(
         metrics |= {"on": on} | task.test(model)
         if os.path.exists(on):  # one of two files of the same name
             metrics["on_path"] = os.path.abspath(on)
+    if is_shipped(run.folder):
+        say(f"{run.folder.name} ships with nps, so no file is written")
+        return metrics
     file = metrics_path(run, checkpoint, which, on or changed)
     with os_errors_in_one_line(f"cannot write {file}"):
         write_json(file, metrics)

@@ -25,8 +25,10 @@ from nps.rules import Trace
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import TrainConfig
 from nps.training.isolation import isolated
+from nps.training.model_folder import Card, is_model_folder, read_card
 from nps.training.run import Run, find_checkpoint, run_at, seeds_in
 from nps.training.task import Task
+from nps.zoo import find_run
 
 Which = Literal["best", "last"]
 
@@ -43,14 +45,15 @@ def load(
 
     ::
 
-        run = nps.load("runs/sharp")
+        run = nps.load("runs/sharp")  # or a model that ships: nps.load("blocks-best")
         run.model                     # the best model on validation, in evaluation mode
         run.trace(n=3)                # what fires on three validation examples
 
     A damaged checkpoint is skipped with a warning that names it and the one that is used.
 
     Args:
-        path: a run folder, one of its checkpoint folders, or a folder of runs of several seeds.
+        path: a run folder, one of its checkpoint folders, a folder of runs of several seeds, or the
+            name of a model that ships with nps (`nps models` lists them).
         device: where to put model and data.
         which: the model with the "best" validation score, or the "last".
         seed: of a folder of several seeds, the one to load.
@@ -59,8 +62,8 @@ def load(
     """
     require_which(which)
     if not str(path).strip():  # Path("") is the current folder
-        raise UserError("path: got an empty path, expected a run folder")
-    folder = _folder_of(Path(path), seed)
+        raise UserError("path: got an empty path, expected a run folder or a model's name")
+    folder = _folder_of(find_run(path), seed)
     config_of(run_at(folder))  # a damaged one is named before its checkpoints are compared with it
     skipped: list[str] = []
     run, checkpoint = find_checkpoint(folder, skipped.append)
@@ -132,6 +135,11 @@ class LoadedRun:
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl, one for each epoch, as they were when first read."""
         return self._run.metrics()
+
+    @cached_property
+    def card(self) -> Card | None:
+        """What a model folder says of its training and test; None for a run."""
+        return read_card(self.folder) if is_model_folder(self.folder) else None
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """The epochs in which a metric was logged, and its values: `curve("validation/mse")`."""
@@ -212,6 +220,9 @@ class LoadedRun:
 
     def _main_numbers(self) -> str:
         """The two metrics that an experiment puts first, of the validation before `step`."""
+        if self.card is not None:
+            numbers = self.card["numbers"][:1]
+            return "".join(f", test {name}: {value}" for name, value, *_ in numbers)
         try:
             rows = [_flat(row) for row in self.metrics if row.get("step", 0) <= self.step]
         except UserError:  # a damaged log is no reason not to show a run

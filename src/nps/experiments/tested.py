@@ -27,7 +27,7 @@ def metrics_path(run: Run, tested: Checkpoint, which: str, on: str | None = None
         on: the name of another test set than the run's own.
     """
     parts = ["test"]
-    if checkpoint.steps(run.checkpoints)[-1:] != [tested.step]:
+    if checkpoint.steps(run.checkpoints)[-1:] not in ([], [tested.step]):
         parts.append(checkpoint.path_of(Path(), tested.step).name)
     if which != "best":
         parts.append(which)

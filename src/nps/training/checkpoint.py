@@ -60,8 +60,12 @@ class Checkpoint:
     """The folder that it was read from."""
 
     def which(self, wanted: str) -> str:
-        """The model that there is: before the first validation, the "best" is the "last"."""
-        return wanted if "best" in self.tensors else "last"
+        """The model that there is: before the first validation, the "best" is the "last".
+
+        A model folder has only one of them."""
+        if "best" not in self.tensors:
+            return "last"
+        return wanted if "model" in self.tensors else "best"
 
     def weights(self, wanted: str) -> Tensors:
         """The state dict to evaluate: of the "best" model, if there is one yet, or the "last"."""

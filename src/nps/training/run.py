@@ -17,7 +17,7 @@ from nps import schema
 from nps.errors import UserError
 from nps.files import os_errors_in_one_line, write_json
 from nps.reading import Damaged, Missing, read_json, read_json_lines
-from nps.training import checkpoint, clearing, lock
+from nps.training import checkpoint, clearing, lock, model_folder
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import SCHEMA, with_new_names
 from nps.training.identity import Identity, changes, identity, new_id, require_storable
@@ -312,12 +312,14 @@ def find_checkpoint(
     """From a run folder or one of its checkpoint folders: the run, and a whole checkpoint.
 
     Args:
-        path: of a run, which gives its newest whole checkpoint, or of a checkpoint.
+        path: of a run, which gives its newest whole checkpoint, of a checkpoint, or of a model.
         report: takes a line that names both if newer ones are damaged.
     """
     path, run = Path(path), run_at(path)
     if _is_checkpoint(path):
         return run, run.load(path)
+    if model_folder.is_model_folder(path):
+        return run, model_folder.load(path)
     found = checkpoint.find(run.checkpoints, run.read())
     if found.checkpoint is None:
         why = "".join(f" ({problem})" for problem in list(found.damaged.values())[:1])

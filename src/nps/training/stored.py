@@ -56,7 +56,7 @@ class Moment(TypedDict):
 def read(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """The tensors of a checkpoint folder by group and name, and its state.json."""
     require_folder(path)
-    files = {name: _checked(path, name, file) for name, file in _manifest(path).items()}
+    files = {name: checked(path, name, file) for name, file in _manifest(path).items()}
     if "model.safetensors" not in files or "state.json" not in files:
         raise Damaged(f"{path}: damaged, it has no model or no state")
     where = str(path / "state.json")
@@ -64,7 +64,7 @@ def read(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     if path.name != f"step-{state['step']:08d}" or state.get("log_length", 0) < 0:
         raise Damaged(f"{path}: damaged, state.json has another step, or a length below zero")
     tensors = {
-        name.removesuffix(".safetensors"): _tensors(path, name, files[name]) for name in files
+        name.removesuffix(".safetensors"): tensors_of(path, name, files[name]) for name in files
     }
     return tensors, state
 
@@ -91,7 +91,7 @@ def _manifest(path: Path) -> dict[str, File]:
     return files
 
 
-def _checked(path: Path, name: str, expected: File) -> bytes:
+def checked(path: Path, name: str, expected: File) -> bytes:
     """The content of one file, if it is the one that the manifest lists."""
     size = expected["bytes"]
     data = read_bytes(path / name, most=max(0, size), links=False)
@@ -102,7 +102,7 @@ def _checked(path: Path, name: str, expected: File) -> bytes:
     return data
 
 
-def _tensors(path: Path, name: str, data: bytes) -> dict[str, Tensor]:
+def tensors_of(path: Path, name: str, data: bytes) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(data)
     except (SafetensorError, KeyError, ValueError, RuntimeError, OverflowError) as error:

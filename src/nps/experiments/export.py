@@ -1,0 +1,168 @@
+"""A trained run as a model folder: its weights, and a card that says what they are.
+
+The card repeats the numbers of `nps eval` and how the model was trained, without any path of the
+machine that trained it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nps.errors import UserError
+from nps.experiments import config_of, find_experiment
+from nps.experiments.experiment import Experiment
+from nps.experiments.headline import Headline
+from nps.experiments.results import Result, read_run
+from nps.files import whole_folder
+from nps.reading import read_bytes
+from nps.training import model_folder
+from nps.training.checkpoint import Checkpoint
+from nps.training.config import SCHEMA, TrainConfig, flag, to_json
+from nps.training.identity import PLACES
+from nps.training.model_folder import Card, Trained, is_model_folder, read_card
+from nps.training.run import Run, find_checkpoint
+
+DATA = {
+    "mnist": "MNIST's digits, transformed by nps; `nps data mnist` downloads them",
+    "atari": "random play in the Arcade Learning Environment; `nps data atari` records it",
+    "stacks": "towers that fall in MuJoCo; `nps data stacks` makes them",
+    "world-model": "recorded episodes",
+}
+MADE = "made by nps from the config"
+
+
+def export(
+    source: Path,
+    out: Path,
+    *,
+    licence: str | None = None,
+    with_data: bool = False,
+    note: str = "",
+) -> Card:
+    """Write a model folder, which must not exist yet.
+
+    Args:
+        source: a run folder, one of its checkpoints, or a model folder.
+        out: the folder to write.
+        licence: of the weights; of a model folder, its own by default.
+        with_data: whether to add the file of recorded episodes that it was trained on.
+        note: a sentence for the card.
+    """
+    if out.exists():
+        raise UserError(f"{out}: exists already, expected a new folder")
+    run, checkpoint = find_checkpoint(source)
+    saved = run.read()
+    weights = checkpoint.weights("best")
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
+        raise UserError(f"{run.folder}: damaged, its model has weights that are not finite")
+    card = card_of(run, checkpoint, licence)
+    more = _more_files(run, card) if is_model_folder(run.folder) else {}
+    if note:
+        card["note"] = note
+    field = find_experiment(saved["experiment"]).data_field
+    if with_data and field is not None:
+        episodes = Path(saved["config"][field])
+        if not episodes.is_file():
+            raise UserError(f"{run.folder}: its data are {episodes}, expected one file")
+        more[episodes.name] = read_bytes(episodes, most=2**30)
+    saved["config"] = without_paths(saved["config"])
+    sessions = [session | {"command": _command(saved)} for session in run.provenance()]
+    with whole_folder(out) as folder:
+        model_folder.write(folder, {"schema": SCHEMA, **saved}, sessions, card, weights, more)
+    return card
+
+
+def _more_files(run: Run, card: Card) -> dict[str, bytes]:
+    names = card["files"].keys() - {model_folder.MODEL}
+    return {
+        name: read_bytes(run.folder / name, most=card["files"][name]["bytes"]) for name in names
+    }
+
+
+def card_of(run: Run, checkpoint: Checkpoint, licence: str | None = None) -> Card:
+    """The card of a run, or that of a model folder."""
+    if is_model_folder(run.folder):
+        card = read_card(run.folder)
+        return card if licence is None else {**card, "licence": licence}
+    result = read_run(run.folder)
+    if result.mismatch:
+        raise UserError(result.mismatch)
+    saved, config = run.read(), config_of(run)
+    experiment = find_experiment(result.experiment)
+    preset = experiment.presets.get(result.preset)
+    best = checkpoint.which("best") == "best"
+    headline = experiment.headline(result.test, result.config) if result.tested else None
+    return {
+        "schema": SCHEMA,
+        "about": preset.about if preset is not None else experiment.about,
+        "which": "best" if best else "last",
+        "step": int(checkpoint.state["best_step"]) if best else checkpoint.step,
+        "files": {},
+        "data": DATA.get(experiment.name, MADE),
+        "licence": licence,
+        "trained": _trained(result, _command(saved)),
+        "changed": _changed(config, preset.config) if preset is not None else {},
+        "test": without_paths(result.test),
+        "verdict": headline.verdict if headline is not None else "",
+        "numbers": _numbers(experiment, result, headline),
+    }
+
+
+def without_paths(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a config or test, with paths of this machine cut to their last part."""
+    return {
+        name: Path(value).name if name in PLACES and isinstance(value, str) else value
+        for name, value in fields.items()
+        if name != "on_path"
+    }
+
+
+def _command(saved: Mapping[str, Any]) -> str:
+    """The command that trains such a model."""
+    experiment = find_experiment(saved["experiment"])
+    preset = experiment.presets.get(str(saved["preset"]))
+    config = without_paths(saved["config"])
+    usual = to_json(preset.config) if preset is not None else {}
+    changed = {name: value for name, value in config.items() if value != usual.get(name)}
+    own = changed.pop(experiment.data_field, "") if experiment.data_field is not None else ""
+    flags = [flag(name, value) for name, value in changed.items()]
+    words = ["nps train", str(saved["preset"]), f"--seed {saved['seed']}"]
+    words += [f"--data {own}"] if own else []
+    words += [f"--precision {saved['precision']}"] if saved["precision"] != "float32" else []
+    return " ".join([*words, *flags])
+
+
+def _trained(result: Result, command: str) -> Trained:
+    last: Mapping[str, Any] = result.provenance[-1] if result.provenance else {}
+    known = bool(result.provenance) and result.all_timed
+    return {
+        "command": command,
+        "commit": last.get("commit"),
+        "device": str(last.get("device", "")),
+        "seconds": round(result.seconds, 1) if known else None,
+        "sessions": len(result.provenance),
+    }
+
+
+def _changed(config: TrainConfig, preset: TrainConfig) -> dict[str, list[Any]]:
+    ours, usual = to_json(config), to_json(preset)
+    return {
+        field.name: [ours[field.name], usual[field.name]]
+        for field in dataclasses.fields(config)
+        if ours[field.name] != usual[field.name] and field.name not in PLACES
+    }
+
+
+def _numbers(
+    experiment: Experiment[Any, Any], result: Result, headline: Headline | None
+) -> list[list[str]]:
+    """The rows of the headline; of experiments without one, the first of the main metrics."""
+    if headline is not None:
+        return [list(map(str, row)) for row in headline.table.rows]
+    shown = [name for name in experiment.main_metrics if isinstance(result.test.get(name), float)]
+    return [[name, f"{result.test[name]:.4g}", "–", "–"] for name in shown[:3]]

@@ -1,0 +1,137 @@
+"""A model folder: a trained model without its training. Such models ship with nps, and go to a hub.
+
+    config.json        as in the run folder
+    card.json          what the model is, how it was trained and tested; sha256 of the files below
+    model.safetensors  the weights
+    provenance.json    as in the run folder, if there was one
+
+It is read wherever a run folder is, by path. It has no checkpoints and cannot be trained on. Files
+may come from anywhere: only JSON and safetensors are read, and nothing that the card does not list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NotRequired, TypedDict
+
+import safetensors.torch
+
+from nps.errors import UserError
+from nps.files import write_bytes
+from nps.reading import Damaged, exists, parse_json, read_bytes
+from nps.training import stored
+from nps.training.checkpoint import Checkpoint, Tensors, steps
+from nps.training.config import SCHEMA
+from nps.training.identity import Identity
+from nps.training.stored import File
+
+CARD, CONFIG, MODEL, PROVENANCE = "card.json", "config.json", "model.safetensors", "provenance.json"
+README = "README.md"
+
+
+class Trained(TypedDict):
+    """How a model was trained."""
+
+    command: str
+    """It trains the model again; without paths of the machine that it was trained on."""
+    commit: str | None
+    device: str
+    seconds: float | None
+    """Wall time; None if it is not known."""
+    sessions: int
+
+
+class Card(TypedDict):
+    """card.json"""
+
+    schema: int
+    about: str
+    which: Literal["best", "last"]
+    step: int
+    """The step that the weights are from."""
+    files: dict[str, File]
+    data: str
+    licence: str | None
+    trained: Trained
+    changed: dict[str, list[Any]]
+    """Config fields that are not the preset's: their value, and the preset's."""
+    test: dict[str, Any]
+    """Metrics on the test set; empty if it was not tested."""
+    verdict: str
+    numbers: list[list[str]]
+    """The metrics that matter most: name, value, floor, what the floor is."""
+    note: NotRequired[str]
+
+
+def is_model_folder(folder: Path) -> bool:
+    return exists(folder / CARD) and not steps(folder / "checkpoints")
+
+
+def read_card(folder: Path) -> Card:
+    """card.json, checked."""
+    return parse_card(read_bytes(folder / CARD), folder / CARD)
+
+
+def parse_card(data: bytes, path: Path | str) -> Card:
+    """A card from bytes, checked; `path` names it in errors."""
+    saved: dict[str, Any] = parse_json(data, str(path), dict[str, Any], finite=False)
+    version = saved.get("schema")
+    if isinstance(version, int) and version > SCHEMA:
+        raise UserError(f"{path}: schema {version}, this nps reads up to {SCHEMA}: update nps")
+    card: Card = parse_json(data, str(path), Card, finite=False)
+    for name in card["files"]:
+        if Path(name).name != name or name in (CARD, CONFIG, PROVENANCE, README):
+            raise Damaged(f"{path}: damaged, it lists {name!r}")
+    widths = {len(row) for row in card["numbers"]}, {len(pair) for pair in card["changed"].values()}
+    if not widths[0] <= {4} or not widths[1] <= {2}:
+        raise Damaged(f"{path}: damaged, its numbers are not a table")
+    if MODEL not in card["files"] or card["step"] < 0:
+        raise Damaged(f"{path}: damaged, it lists no {MODEL}, or a step below zero")
+    return card
+
+
+def load(folder: Path) -> Checkpoint:
+    """The weights, if they are those that the card lists."""
+    card = read_card(folder)
+    data = stored.checked(folder, MODEL, card["files"][MODEL])
+    group = "best" if card["which"] == "best" else "model"
+    tensors = {group: stored.tensors_of(folder, MODEL, data)}
+    return Checkpoint(card["step"], tensors, {"best_step": card["step"]}, path=folder)
+
+
+def write(
+    folder: Path,
+    saved: Identity,
+    provenance: list[dict[str, Any]],
+    card: Card,
+    weights: Tensors,
+    more: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write a model into a folder.
+
+    Args:
+        folder: an empty folder.
+        saved: the content of config.json.
+        provenance: the sessions that trained the model.
+        card: what is known of it; `files` is filled in here.
+        weights: its state dict.
+        more: other files that belong to it, such as recorded episodes.
+    """
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    files = {MODEL: safetensors.torch.save(contiguous), **(more or {})}
+    listed = {name: file_of(data) for name, data in files.items()}
+    documents: dict[str, Any] = {CONFIG: saved, CARD: {**card, "files": listed}}
+    if provenance:
+        documents[PROVENANCE] = provenance
+    for name, document in documents.items():
+        files[name] = (json.dumps(document, indent=2) + "\n").encode()
+    for name, data in files.items():
+        write_bytes(folder / name, data)
+
+
+def file_of(data: bytes) -> File:
+    """Size and sha256."""
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
