@@ -1,4 +1,4 @@
-"""The command line: `nps run | train | eval | inspect | sweep | bench | table | presets | data`.
+"""The command line: `nps run | train | eval | inspect | view | sweep | bench | table | data` and more.
 
 A user's mistake is reported in one line with exit code 2, a run that cannot continue in one line
 with exit code 1. A run that is stopped saves first and exits with 143 (SIGTERM) or 130 (Ctrl-C).
@@ -25,6 +25,7 @@ nps: Neural Production Systems, the paper's experiments and your own
   nps train PRESET         train one model; the same command again resumes
   nps eval RUN             test a trained model: its numbers, and a verdict
   nps inspect RUN          see its rules: what each one does, and for what
+  nps view RUN...          play, question and edit its rules in the browser
   nps sweep PRESET         train a grid of configs, several seeds each
   nps table RESULTS        print the results table of a folder of runs
   nps presets              list all presets

@@ -216,7 +216,7 @@ class FakeWorkbench(Workbench):
         slots, rolled = states[0], [states[0]]
         directions = {name: self.direction(name) for name in self.feature_names}
         require_steps(edits, self.length, self.slots, len(self.actions))
-        with intervened(self.moves, edits, directions), recorded(self.moves) as recorder:
+        with intervened(self.layer, edits, directions), recorded(self.layer) as recorder:
             for t in range(self.length):
                 slots = placed(self, slots, edits, t)
                 after = self.moves(self.read(slots[None], acts[t : t + 1]))

@@ -13,12 +13,14 @@ from nps.commands.run import run
 from nps.commands.sweep import sweep
 from nps.commands.table import presets, table
 from nps.commands.train import train
+from nps.commands.view import view
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": run,
     "train": train,
     "eval": evaluate,
     "inspect": inspect,
+    "view": view,
     "sweep": sweep,
     "table": table,
     "presets": presets,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
 from threading import RLock
 from typing import Any
 
+from nps.errors import UserError
+from nps.experiments import find_experiment
 from nps.inspect.workbench import Workbench
+from nps.reading import read_json
 from nps.rules import ParallelNPS
+from nps.viewer.payload import number
 
 
 class Shown:
@@ -70,9 +75,27 @@ class Shown:
             "metrics": self._metrics(),
         }
 
-    def _metrics(self) -> dict[str, float]:
-        """Those of the newest validation."""
+    def _metrics(self) -> dict[str, float | str]:
+        """The numbers of its test that matter, or those of its newest validation."""
+        if (card := getattr(self.run, "card", None)) is not None:
+            return {str(name): str(value) for name, value, *_ in card["numbers"]}
+        if self.run.folder is not None and (tested := _tested(self.run)):
+            return tested
         for row in reversed(self.run.metrics):
             if isinstance(found := row.get("validation"), dict):
-                return {k: v for k, v in found.items() if isinstance(v, (int, float))}
+                read = {k: number(v) for k, v in found.items() if isinstance(v, (int, float))}
+                return {name: value for name, value in read.items() if value is not None}
         return {}
+
+
+def _tested(run: Any) -> dict[str, float | str]:
+    """The headline of test.json; nothing if there is none or it cannot be read."""
+    path = run.folder / "test.json"
+    if not path.is_file():
+        return {}
+    try:
+        metrics = read_json(path, dict[str, Any], finite=False)
+        headline = find_experiment(run.experiment).headline(metrics, dataclasses.asdict(run.config))
+    except (UserError, LookupError, TypeError):  # of another version, or half of it
+        return {}
+    return {} if headline is None else {row[0]: row[1] for row in headline.table.rows}

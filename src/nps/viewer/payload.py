@@ -123,7 +123,7 @@ def _float(value: float) -> str:
     digits = repr(value)
     if "e" not in digits:
         return digits
-    if abs(value) >= 1e-6:
+    if 1e-6 <= abs(value) < 1e21:
         return format(Decimal(digits), "f")
     mantissa, exponent = digits.split("e")
     return f"{mantissa}e{int(exponent):+d}"
