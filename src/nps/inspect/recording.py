@@ -102,7 +102,7 @@ class Recorder:
         with torch.no_grad():
             parts = _parts(self._layer, slots, new, choices)
             parts["bids"] = bids_of(self._layer, features, allowed, choices)
-        self._steps[-1].append(parts)
+        self._steps[-1].append({name: part.detach() for name, part in parts.items()})
         return new, choices
 
 

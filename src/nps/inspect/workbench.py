@@ -84,9 +84,20 @@ class Workbench(ABC):
 
     # The rule layer may read something else than the slots: with an action, or in other units.
 
+    @property
+    def slot_size(self) -> int:
+        """D."""
+        if self.feature_names:
+            return len(self.direction(self.feature_names[0]))
+        return 0 if self.layer is None else self.layer.rules.slot_dim
+
+    def layer_slots(self, before: Float[ndarray, "*batch M S"]) -> Float[ndarray, "*batch M D"]:
+        """The slots, of what the rule layer reads; by default they are its first numbers."""
+        return before[..., : self.slot_size]
+
     def layer_features(self, before: Float[ndarray, "*batch M S"]) -> Float[ndarray, "*batch M F"]:
         """As `features`, of what the rule layer reads; NaN where that does not say."""
-        return self.features(before[..., : len(self.direction(self.feature_names[0]))])
+        return self.features(self.layer_slots(before))
 
     def layer_direction(self, feature: str) -> Float[ndarray, "S"]:
         """As `direction`, in what the rule layer reads; by default a slot, then other inputs."""
