@@ -1,4 +1,4 @@
-"""The command line: `nps run | train | eval | inspect | view | sweep | bench | table | data` and more.
+"""The command line: `nps run | train | eval | inspect | view | sweep | bench | table` and more.
 
 A user's mistake is reported in one line with exit code 2, a run that cannot continue in one line
 with exit code 1. A run that is stopped saves first and exits with 143 (SIGTERM) or 130 (Ctrl-C).
