@@ -1,0 +1,101 @@
+// The actions of an episode as chips in a row: exchanged by dragging one onto another, changed by
+// dragging a new one there or from a menu. So operations on digits are composed.
+import { isFrozen } from "./api.js";
+import { el, indexed, menu } from "./dom.js";
+import { changeAction } from "./edits.js";
+import { changeEdits, model, session, setTime } from "./session.js";
+import { state } from "./state.js";
+
+const MOST = 12; // chips at a time
+const MOST_NEW = 40;
+
+let held = null; // what is dragged: {step, action} or {action}
+
+/** The row, or nothing if nothing acts. */
+export function actionLine() {
+  const { play, base } = session;
+  const { actions } = model();
+  if (!play.actions || !actions.length) return [];
+  const longest = Math.max(play.steps, model().longest ?? 0);
+  const first = Math.max(0, Math.min(state.t - MOST / 2, longest - MOST));
+  const chips = [];
+  for (let step = first; step < Math.min(longest, first + MOST); step += 1) {
+    chips.push(step < play.steps ? chip(play, base ?? play, step) : step === play.steps ? free(step) : null);
+  }
+  const palette = actions.slice(0, MOST_NEW).map((name, action) => el("span", {
+    class: "chip new", draggable: !isFrozen() && "true", text: name,
+    title: "Drag it onto a step", ondragstart: (event) => hold(event, { action }), ondragend: release,
+  }));
+  return [
+    el("h3", { text: "Actions" }),
+    el("ol", { class: "actions", start: first }, chips),
+    el("details", { class: "palette" }, el("summary", { text: "Drag an action onto a step" }),
+      el("div", { class: "chips" }, palette)),
+  ];
+}
+
+function chip(play, base, step) {
+  const action = play.actions[step];
+  const changed = base.actions?.[step] !== action;
+  const choose = menu(`Action at step ${step}`, indexed(model().actions), {
+    "data-key": `action ${step}`, value: action, disabled: isFrozen(),
+    onchange: (event) => changeActions([[step, Number(event.target.value)]]),
+  });
+  return el("li", {
+    class: `${step === state.t ? "now" : ""} ${changed ? "changed" : ""}`,
+    draggable: !isFrozen() && "true", ondragstart: (event) => hold(event, { step, action }),
+    ondragend: release, ondragover: over, ondragleave: out, ondrop: (event) => drop(event, step),
+  }, el("button", {
+    class: "plain", text: step, "aria-label": `To step ${step}`, onclick: () => setTime(step),
+  }), choose);
+}
+
+/** A place at the end, where a chain of operations can grow. */
+function free(step) {
+  const choose = menu(`Action at step ${step}`, [["", "add…"], ...indexed(model().actions)], {
+    "data-key": `action ${step}`, value: "", disabled: isFrozen(),
+    onchange: (event) => changeActions([[step, Number(event.target.value)]]),
+  });
+  return el("li", {
+    class: "free", ondragover: over, ondragleave: out, ondrop: (event) => drop(event, step),
+  }, el("span", { class: "soft", text: "+" }), choose);
+}
+
+function hold(event, what) {
+  held = what;
+  event.dataTransfer.effectAllowed = "copyMove";
+  event.dataTransfer.setData("text/plain", model().actions[what.action] ?? "");
+}
+
+function release() {
+  held = null;
+}
+
+function over(event) {
+  if (!held) return;
+  event.preventDefault();
+  event.currentTarget.classList.add("target");
+}
+
+function out(event) {
+  event.currentTarget.classList.remove("target");
+}
+
+function drop(event, step) {
+  out(event);
+  if (!held || held.step === step) return;
+  event.preventDefault();
+  const { play } = session;
+  const changes = [[step, held.action]];
+  // One that stood in the row goes where the other was: they are exchanged.
+  if (held.step !== undefined && step < play.steps) changes.push([held.step, play.actions[step]]);
+  held = null;
+  changeActions(changes);
+}
+
+function changeActions(changes) {
+  const original = (session.base ?? session.play).actions;
+  let { edits } = state;
+  for (const [step, action] of changes) edits = changeAction(edits, step, action, original[step]);
+  changeEdits(edits);
+}

@@ -1,0 +1,112 @@
+// How the page asks: JSON by POST with the token of `nps view`, or, in a frozen page, the answers
+// that were stored with it.
+import { canonical } from "./state.js";
+
+export class AskError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const stored = readStored();
+const token = takeToken();
+
+function readStored() {
+  const node = document.getElementById("frozen");
+  if (!node) return null;
+  const { answers, start } = JSON.parse(node.textContent);
+  const tidied = Object.entries(answers).map(([key, answer]) => [inOrder(key), answer]);
+  return { answers: new Map(tidied), start: start ?? {} };
+}
+
+/** A key as another language wrote it, in this one's canonical form. */
+function inOrder(key) {
+  const cut = key.indexOf("\n");
+  return `${key.slice(0, cut)}\n${canonical(JSON.parse(key.slice(cut + 1)))}`;
+}
+
+export function isFrozen() {
+  return stored !== null;
+}
+
+export function frozenStart() {
+  return stored?.start ?? {};
+}
+
+/** From the fragment, which no server or log sees, into this tab's storage. */
+function takeToken() {
+  if (stored) return null;
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  try {
+    if (given) sessionStorage.setItem("nps-token", given);
+    return given ?? sessionStorage.getItem("nps-token");
+  } catch {
+    return given; // no storage in a sandbox
+  }
+}
+
+export function currentToken() {
+  return token;
+}
+
+/** Whether a frozen page knows the answer; a live one can always ask. */
+export function isKnown(route, body) {
+  return !stored || stored.answers.has(`${route}\n${canonical(body)}`);
+}
+
+function fromStore(route, body) {
+  let answer = stored.answers.get(`${route}\n${canonical(body)}`);
+  if (answer?.as !== undefined) answer = stored.answers.get(inOrder(answer.as)); // equal to another
+  if (answer === undefined) {
+    throw new AskError("This page is frozen: this needs nps view", 0);
+  }
+  return answer;
+}
+
+async function post(route, body) {
+  let response;
+  try {
+    response = await fetch(route, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      body: JSON.stringify(body),
+    });
+  } catch {
+    throw new AskError("nps view does not answer: is it still running?", 0);
+  }
+  if (response.ok) return response;
+  let reason = `${response.status} ${response.statusText}`;
+  try {
+    reason = (await response.json()).error ?? reason;
+  } catch {
+    // Not JSON: the status has to do.
+  }
+  if (response.status === 401) reason = "Open the address that nps view printed: it carries the token";
+  throw new AskError(reason, response.status);
+}
+
+export async function ask(route, body = {}) {
+  if (stored) return fromStore(route, body);
+  return (await post(route, body)).json();
+}
+
+export async function askBlob(route, body) {
+  if (stored) return dataBlob(fromStore(route, body).image);
+  return (await post(route, body)).blob();
+}
+
+export async function askImage(route, body) {
+  return createImageBitmap(await askBlob(route, body));
+}
+
+/** The bytes of a data: address, read without the network. */
+function dataBlob(address) {
+  const comma = address.indexOf(",");
+  const bytes = Uint8Array.from(atob(address.slice(comma + 1)), (letter) => letter.charCodeAt(0));
+  return new Blob([bytes], { type: address.slice(5, address.indexOf(";")) });
+}
+
+export function dataImage(address) {
+  return createImageBitmap(dataBlob(address));
+}

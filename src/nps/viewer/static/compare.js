@@ -1,0 +1,91 @@
+// "Compare": a second model on the same episode and the same clock, with where they differ.
+import { isFrozen, isKnown } from "./api.js";
+import { ruleTag } from "./colours.js";
+import { countDifferences, matchRules } from "./difference.js";
+import { el, fill, menu, number, percent } from "./dom.js";
+import { compareWith, model, otherModel, session, setTime } from "./session.js";
+import { on, state } from "./state.js";
+
+let comparePanel = null;
+
+export function startCompare(node) {
+  comparePanel = node;
+  for (const event of ["tab", "play"]) on(event, showCompare);
+}
+
+function showCompare() {
+  if (state.tab !== "compare" || !session.play) return;
+  const able = ({ id }) => id !== state.model
+    && (!isFrozen() || isKnown("/api/play", { model: id, episode: state.episode, edits: {} }));
+  const others = session.models.filter(able).map(({ id, title }) => [id, title]);
+  if (!others.length) {
+    fill(comparePanel, el("p", { class: "lead", text: "One model is open. To compare, open two: " }),
+      el("pre", { text: "nps view RUN OTHER-RUN" }));
+    return;
+  }
+  const choice = menu("Other model", [["", "choose…"], ...others], {
+    "data-key": "with", value: state.with ?? "",
+    onchange: (event) => compareWith(event.target.value === "" ? null : Number(event.target.value)),
+  });
+  const { play, other } = session;
+  const parts = [el("div", { class: "fields" },
+    el("label", {}, el("span", { text: "with" }), choice))];
+  if (other && other.same !== play.same) {
+    parts.push(el("p", { class: "note", text: "These models do not show the same episode: they were "
+      + "trained on different data, so there is nothing to lay side by side." }));
+  } else if (other) {
+    parts.push(scoreTable(play, other), whereTheyPart(play, other));
+    if (play.hasRules && other.hasRules) parts.push(...rulesCompared(play, other));
+    else if (play.hasRules !== other.hasRules) {
+      const without = play.hasRules ? otherModel() : model();
+      parts.push(el("p", { class: "soft", text: `${without.title} has no rules: only its predictions are compared.` }));
+    }
+  }
+  fill(comparePanel, parts);
+}
+
+function scoreTable(play, other) {
+  const mean = (values) => {
+    const known = values.slice(1).filter((x) => x !== null);
+    return known.length ? known.reduce((sum, x) => sum + x, 0) / known.length : null;
+  };
+  const count = (right) => (right ? right.slice(1).filter((x) => x).length : null);
+  const row = (name, one, two) => el("tr", {}, el("th", { text: name }), el("td", { text: one }), el("td", { text: two }));
+  const key = (kind, text) => el("th", {}, el("i", { class: `line ${kind}` }), text);
+  return el("table", { class: "numbers versus" },
+    el("tr", {}, el("td"), key("one", model().title), key("two", otherModel().title)),
+    row(`${play.errorName}, mean`, number(mean(play.error)), number(mean(other.error))),
+    row("last frame", number(play.error.at(-1)), number(other.error.at(-1))),
+    play.right && other.right ? row(`frames right, of ${play.steps}`, count(play.right), count(other.right)) : null);
+}
+
+/** The first frame that one predicts rightly and the other does not. */
+function whereTheyPart(play, other) {
+  if (!play.right || !other.right) return null;
+  const at = play.right.findIndex((right, t) => right !== other.right[t]);
+  if (at < 0) return el("p", { class: "soft", text: "Both are right on the same frames." });
+  const better = play.right[at] ? model() : otherModel();
+  return el("p", {}, "From ", el("button", {
+    class: "link", "data-key": "part", text: `frame ${at}`, onclick: () => setTime(at),
+  }), ` on only ${better.title} is right.`);
+}
+
+function rulesCompared(play, other) {
+  const match = matchRules(play, other);
+  const [, same, different, one, two] = countDifferences(play, other, match);
+  const all = same + different + one + two;
+  const share = (count) => percent(all ? count / all : 0);
+  const key = (kind, text, count) => el("li", {}, el("i", { class: `cellkey ${kind}` }),
+    `${text}: ${share(count)}`);
+  const pairs = match.map((a, b) => ({ a, b })).filter(({ a }) => a >= 0);
+  return [
+    el("h3", { text: "Difference" }),
+    el("ul", { class: "legend" }, key("same", "the same rule", same), key("different", "different rules", different),
+      key("one", "only the first fires", one), key("two", "only the second fires", two)),
+    el("h3", { text: "Rules that mean the same" }),
+    el("p", { class: "soft", text: "Paired by how often they fire together in this episode." }),
+    pairs.length ? el("ul", { class: "pairs" }, pairs.map(({ a, b }) =>
+      el("li", {}, ruleTag(model(), a), " ↔ ", ruleTag(otherModel(), b))))
+      : el("p", { class: "soft", text: "None fire together." }),
+  ];
+}

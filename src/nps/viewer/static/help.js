@@ -1,0 +1,36 @@
+// The keys, on "?".
+import { byId, el } from "./dom.js";
+import { on } from "./state.js";
+
+const HELP = [
+  ["Space", "play and pause"],
+  ["← →", "one frame back, one on"],
+  ["Home End", "first and last frame"],
+  ["+ −", "faster, slower"],
+  ["↑ ↓", "choose a slot"],
+  ["[ ]", "choose a stage"],
+  ["m", "slots and rules in the frame"],
+  ["Ctrl Z", "undo an edit; with Shift, redo"],
+  ["Ctrl wheel", "zoom the time line"],
+  ["?", "these keys"],
+];
+
+export function startHelp() {
+  byId("help").addEventListener("click", openHelp);
+  on("help", openHelp);
+}
+
+function openHelp() {
+  const rows = HELP.map(([keys, text]) => el("tr", {},
+    el("th", {}, keys.split(" ").map((key) => el("kbd", { text: key }))), el("td", { text })));
+  const sheet = el("dialog", { class: "sheet", "aria-label": "Keys" },
+    el("h2", { text: "Keys" }), el("table", { class: "help" }, rows),
+    el("p", { class: "soft", text: "A coloured cell of the raster is a rule that fires on a slot: "
+      + "click it to see why. The arrow in the frame leads from the slot that the rule reads to "
+      + "the one that it changes. In Play, the arrow keys move the chosen slot." }),
+    el("form", { method: "dialog" }, el("button", { text: "Close" })));
+  document.body.append(sheet);
+  sheet.addEventListener("close", () => sheet.remove());
+  sheet.addEventListener("click", (event) => { if (event.target === sheet) sheet.close(); });
+  sheet.showModal();
+}

@@ -1,0 +1,154 @@
+// One picture of a frame: pixels as they are, over them where slots look, and over that the slots'
+// places with an arrow from what a rule reads to what it changes.
+import { ruleColour, ruleInk } from "./colours.js";
+import { el, svg } from "./dom.js";
+
+const DARKNESS = 0.78;
+
+export class Picture {
+  constructor(name) {
+    this.base = el("canvas", { class: "pixels" });
+    this.shade = el("canvas", { class: "shade", hidden: true });
+    this.over = svg("svg", { class: "over", "aria-hidden": "true" });
+    this.caption = el("span", { class: "caption", text: name });
+    this.badge = el("span", { class: "badge" });
+    this.screen = el("div", { class: "screen" }, this.base, this.shade, this.over);
+    this.node = el(
+      "figure", {}, el("figcaption", {}, this.caption, this.badge), this.screen,
+    );
+    this.arrows = svg("g");
+    this.rings = svg("g");
+    this.over.append(this.arrows, this.rings);
+    this.drawn = null;
+  }
+
+  /** Sizes of the frame; `label` is what a screen reader says of the picture. */
+  prepare(width, height, name, label) {
+    if (this.base.width !== width || this.base.height !== height) {
+      this.base.width = width;
+      this.base.height = height;
+      this.drawn = null;
+    }
+    this.node.style.setProperty("--ratio", width / height);
+    this.caption.textContent = name;
+    this.base.setAttribute("role", "img");
+    this.base.setAttribute("aria-label", label);
+  }
+
+  /** Draw where the frame is; false if it has not come yet: then the last one stays. */
+  draw(frame) {
+    this.screen.classList.toggle("waiting", frame === null);
+    if (!frame) return false;
+    if (this.drawn?.image === frame.image && this.drawn.x === frame.x && this.drawn.y === frame.y) {
+      return true;
+    }
+    this.drawn = frame;
+    const { width, height } = this.base;
+    const context = this.base.getContext("2d");
+    context.drawImage(frame.image, frame.x, frame.y, width, height, 0, 0, width, height);
+    return true;
+  }
+
+  mark(right, error, name) {
+    const known = error !== null && error !== undefined;
+    this.badge.className = `badge ${right === null ? "" : right ? "right" : "wrong"}`;
+    const verdict = right === null ? "" : right ? "✓ right" : "✗ wrong";
+    this.badge.textContent = verdict || (known ? error : "");
+    this.badge.title = known ? `${name} ${error}` : "";
+    this.screen.classList.toggle("wrong", right === false);
+  }
+
+  /** Leave light what some slots look at. */
+  light(masks, size, slots) {
+    this.shade.hidden = !masks || !slots.length;
+    if (this.shade.hidden) return;
+    const [height, width] = size;
+    this.shade.width = width;
+    this.shade.height = height;
+    const row = rowOfMasks(masks, width, height);
+    const image = new ImageData(width, height);
+    for (let y = 0; y < height; y += 1) {
+      for (let x = 0; x < width; x += 1) {
+        let most = 0;
+        for (const slot of slots) {
+          most = Math.max(most, row.data[4 * (y * row.width + slot * width + x)]);
+        }
+        image.data[4 * (y * width + x) + 3] = DARKNESS * (255 - most);
+      }
+    }
+    this.shade.getContext("2d").putImageData(image, 0, 0);
+  }
+
+  /** Slots' places: {slot, name, at: [row, column], rule, chosen}, and arrows between places. */
+  overlay(marks, arrows) {
+    const { clientWidth: width, clientHeight: height } = this.screen;
+    this.over.setAttribute("viewBox", `0 0 ${width || 1} ${height || 1}`);
+    const radius = Math.max(8, Math.min(13, width / 26));
+    const at = (place) => [place[1] * width, place[0] * height];
+    this.arrows.replaceChildren(
+      ...arrows.flatMap(({ from, to, rule }) => arrow(at(from), at(to), radius, ruleColour(rule))),
+    );
+    while (this.rings.childNodes.length > marks.length) this.rings.lastChild.remove();
+    while (this.rings.childNodes.length < marks.length) {
+      const group = svg("g", { class: "slot-mark" });
+      group.append(svg("circle", { class: "halo" }), svg("circle"), svg("text"));
+      this.rings.append(group);
+    }
+    marks.forEach((mark, i) => {
+      const group = this.rings.childNodes[i];
+      const [x, y] = at(mark.at);
+      group.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+      group.dataset.slot = mark.slot;
+      group.classList.toggle("chosen", mark.chosen);
+      group.classList.toggle("fired", mark.rule >= 0);
+      const [halo, disc, text] = group.childNodes;
+      halo.setAttribute("r", radius + (mark.chosen ? 4 : 1.5));
+      disc.setAttribute("r", radius);
+      disc.style.fill = mark.rule >= 0 ? ruleColour(mark.rule) : "";
+      text.style.fill = mark.rule >= 0 ? ruleInk(mark.rule) : "";
+      text.style.fontSize = `${radius * 1.15}px`;
+      text.textContent = mark.slot;
+    });
+  }
+
+  /** The share of the picture's sides that a pointer is at: row, column. */
+  place(event) {
+    const box = this.screen.getBoundingClientRect();
+    const within = (share) => Math.max(0, Math.min(1, share));
+    return [
+      within((event.clientY - box.top) / box.height), within((event.clientX - box.left) / box.width),
+    ];
+  }
+}
+
+let scratch = null;
+
+function rowOfMasks({ image, y }, width, height) {
+  const wide = image.width;
+  scratch ??= document.createElement("canvas");
+  if (scratch.width !== wide || scratch.height !== height) {
+    scratch.width = wide;
+    scratch.height = height;
+  }
+  const context = scratch.getContext("2d", { willReadFrequently: true });
+  context.drawImage(image, 0, y, wide, height, 0, 0, wide, height);
+  return context.getImageData(0, 0, wide, height);
+}
+
+/** A line from ring to ring with a head, on a light edge so that it is seen on any frame. */
+function arrow([x0, y0], [x1, y1], radius, colour) {
+  const length = Math.hypot(x1 - x0, y1 - y0);
+  if (length < 2 * radius + 4) return [];
+  const [dx, dy] = [(x1 - x0) / length, (y1 - y0) / length];
+  const [ax, ay] = [x0 + dx * (radius + 2), y0 + dy * (radius + 2)];
+  const [bx, by] = [x1 - dx * (radius + 3), y1 - dy * (radius + 3)];
+  const [cx, cy] = [bx - dx * 9, by - dy * 9];
+  const line = `M${ax} ${ay}L${cx} ${cy}`;
+  const head = `M${bx} ${by}L${cx - dy * 5.5} ${cy + dx * 5.5}L${cx + dy * 5.5} ${cy - dx * 5.5}Z`;
+  const edge = svg("path", { class: "arrow-edge", d: line + head });
+  const shaft = svg("path", { class: "arrow", d: line });
+  const tip = svg("path", { class: "arrow-head", d: head });
+  shaft.style.stroke = colour;
+  tip.style.fill = colour;
+  return [edge, shaft, tip];
+}

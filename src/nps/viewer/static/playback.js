@@ -1,0 +1,189 @@
+// One episode as the page reads it: numbers from base64, frames from sheets. `WorldHistory` has the
+// same face for a world that the user steps, so that frames and time line draw both.
+import { ask, dataImage } from "./api.js";
+import { canonical } from "./state.js";
+import { sheet } from "./sheets.js";
+
+function unpack(text, Kind) {
+  if (text === null || text === undefined) return null;
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Kind(bytes.buffer); // little-endian, as every machine with a browser
+}
+
+export class Playback {
+  constructor(answer) {
+    this.id = answer.play;
+    this.title = answer.title;
+    this.steps = answer.steps;
+    this.stages = answer.stages;
+    this.slots = answer.slots;
+    this.rules = answer.rules;
+    this.slotNames = answer.slot_names;
+    this.height = answer.height;
+    this.width = answer.width;
+    this.maskSize = answer.mask;
+    this.decoded = answer.decoded;
+    this.predicted = answer.predicted;
+    this.perSheet = answer.per_sheet;
+    this.error = answer.error;
+    this.errorName = answer.error_name;
+    this.right = answer.right;
+    this.events = answer.events ?? [];
+    this.actions = answer.actions;
+    this.featureNames = answer.feature_names;
+    this.same = answer.same;
+    this.firstDifference = answer.base?.first_difference ?? null;
+    this.ruleData = unpack(answer.rule, Int16Array);
+    this.contextData = unpack(answer.context, Int16Array);
+    this.placeData = unpack(answer.places, Float32Array);
+    this.featureData = unpack(answer.features, Float32Array);
+  }
+
+  get hasRules() {
+    return this.ruleData !== null;
+  }
+
+  get hasPlaces() {
+    return this.placeData !== null;
+  }
+
+  ruleAt(step, stage, slot) {
+    return this.ruleData[(step * this.stages + stage) * this.slots + slot];
+  }
+
+  contextAt(step, stage, slot) {
+    return this.contextData[(step * this.stages + stage) * this.slots + slot];
+  }
+
+  /** Row and column as shares of the picture's sides, or null. */
+  placeAt(frame, slot) {
+    if (!this.placeData) return null;
+    const row = this.placeData[2 * (frame * this.slots + slot)];
+    const column = this.placeData[2 * (frame * this.slots + slot) + 1];
+    return Number.isFinite(row) && Number.isFinite(column) ? [row, column] : null;
+  }
+
+  featureAt(frame, slot, feature) {
+    return this.featureData[(frame * this.slots + slot) * this.featureNames.length + feature];
+  }
+
+  /** Where a frame is: an image and the corner in it; null while it is on its way. */
+  frame(kind, t) {
+    const image = sheet(this.id, kind, Math.floor(t / this.perSheet));
+    if (!image) return null;
+    const tile = t % this.perSheet;
+    return { image, x: (tile % 8) * this.width, y: Math.floor(tile / 8) * this.height };
+  }
+
+  /** The sheet of masks that frame t is in, and its row there. */
+  masks(t) {
+    if (!this.maskSize) return null;
+    const image = sheet(this.id, "masks", Math.floor(t / this.perSheet));
+    return image && { image, y: (t % this.perSheet) * this.maskSize[0] };
+  }
+
+  prefetch(kinds, t) {
+    const here = Math.floor(t / this.perSheet);
+    const last = Math.floor(this.steps / this.perSheet);
+    for (const kind of kinds) {
+      if (here > 0) sheet(this.id, kind, here - 1);
+      if (here < last) sheet(this.id, kind, here + 1);
+    }
+  }
+}
+
+const MOST_PLAYS = 8;
+const plays = new Map();
+
+/** The playback of an episode under edits, from memory if it was shown lately. */
+export async function fetchPlay(model, episode, edits) {
+  const body = { model, episode, edits };
+  const key = canonical(body);
+  const found = plays.get(key) ?? new Playback(await ask("/api/play", body));
+  plays.delete(key);
+  plays.set(key, found);
+  if (plays.size > MOST_PLAYS) plays.delete(plays.keys().next().value);
+  return found;
+}
+
+export function forgetPlays() {
+  plays.clear();
+}
+
+/** What happened so far in a world that the user steps. */
+export class WorldHistory {
+  constructor(model, answer) {
+    this.world = answer.world;
+    this.id = `world ${answer.world}`;
+    this.title = "";
+    this.slotNames = model.slots;
+    this.slots = model.slots.length;
+    this.rules = model.rules.length;
+    this.stages = Math.max(1, model.stages);
+    this.decoded = model.decodes;
+    this.predicted = true;
+    this.errorName = model.error;
+    this.maskSize = null;
+    this.actions = [];
+    this.moments = [];
+    this.pictures = [];
+    this.firstDifference = null;
+    this.hasRules = model.rules.length > 0;
+    this.hasPlaces = false;
+  }
+
+  async add(moment, action) {
+    const [seen, imagined] = await Promise.all([dataImage(moment.true), dataImage(moment.imagined)]);
+    if (action !== null) this.actions.push(action);
+    this.moments.push(moment);
+    this.pictures.push({ true: seen, predicted: imagined });
+    this.height = seen.height;
+    this.width = seen.width;
+    this.hasPlaces ||= moment.places !== null;
+  }
+
+  get steps() {
+    return this.moments.length - 1;
+  }
+
+  get error() {
+    return this.moments.map((moment) => moment.error);
+  }
+
+  get right() {
+    return this.moments.map((moment) => moment.right);
+  }
+
+  get events() {
+    return this.moments.slice(1).map((moment) => moment.event);
+  }
+
+  get parted() {
+    return this.moments.at(-1)?.parted ?? null;
+  }
+
+  ruleAt(step, stage, slot) {
+    return this.moments[step + 1].rule[stage]?.[slot] ?? -1;
+  }
+
+  contextAt(step, stage, slot) {
+    return this.moments[step + 1].context[stage]?.[slot] ?? -1;
+  }
+
+  placeAt(frame, slot) {
+    return this.moments[frame]?.places?.[slot] ?? null;
+  }
+
+  frame(kind, t) {
+    const image = this.pictures[t]?.[kind];
+    return image ? { image, x: 0, y: 0 } : null;
+  }
+
+  masks() {
+    return null;
+  }
+
+  prefetch() {
+    // Everything is here.
+  }
+}

@@ -1,0 +1,226 @@
+// The models, and the playbacks that are shown: the one under edits, the one without (its ghost),
+// another model's, or a world that the user steps. Changes come through here, and are told by
+// "play" (other playbacks), "time", "select", "edits", "tab" and "busy".
+import { ask } from "./api.js";
+import { byId, say } from "./dom.js";
+import { isEdited, tidyEdits } from "./edits.js";
+import { fetchPlay, forgetPlays } from "./playback.js";
+import { forgiveSheets } from "./sheets.js";
+import { emit, on, state } from "./state.js";
+
+export const session = {
+  models: [], play: null, base: null, other: null, world: null, took: null, busy: false,
+};
+
+const past = [];
+const future = [];
+
+export function model() {
+  return session.models[state.model];
+}
+
+export function otherModel() {
+  return state.with === null ? null : session.models[state.with];
+}
+
+/** What the frames and the time line show now. */
+export function shown() {
+  return state.tab === "play" && session.world ? session.world : session.play;
+}
+
+export async function loadModels() {
+  session.models = (await ask("/api/models", {})).models;
+  emit("models");
+}
+
+/** Bring values from outside into the range that the models have. */
+export function adopt(values) {
+  Object.assign(state, values);
+  const last = session.models.length - 1;
+  if (state.model > last) state.model = 0;
+  if (state.with !== null && state.with > last) state.with = null;
+  state.episode = Math.max(0, Math.min(state.episode, model().episodes - 1));
+  state.edits = tidyEdits(state.edits);
+}
+
+let running = null;
+let again = false;
+let good = { model: 0, episode: 0, edits: {} };
+
+/** Load what `state` asks for; while one is loading, only the latest wish is kept. */
+export function reload() {
+  again = true;
+  running ??= (async () => {
+    setBusy(true);
+    try {
+      while (again) {
+        again = false;
+        await load();
+      }
+    } finally {
+      running = null;
+      setBusy(false);
+    }
+  })();
+  return running;
+}
+
+function setBusy(busy) {
+  session.busy = busy;
+  emit("busy");
+}
+
+async function load() {
+  const wanted = { model: state.model, episode: state.episode, edits: state.edits };
+  const began = performance.now();
+  try {
+    const play = await fetchPlay(wanted.model, wanted.episode, wanted.edits);
+    session.took = performance.now() - began;
+    const edited = isEdited(wanted.edits);
+    session.base = edited ? await fetchPlay(wanted.model, wanted.episode, {}) : null;
+    session.other = null;
+    if (state.with !== null) session.other = await fetchOther(wanted.episode);
+    session.play = play;
+    good = wanted;
+  } catch (error) {
+    say(error.message, "error");
+    if (again || session.play === null) {
+      if (session.play === null) throw error;
+      return;
+    }
+    Object.assign(state, good); // as it was before
+    if (past.at(-1) === good.edits) past.pop();
+    emit("edits");
+    emit("models");
+    return;
+  }
+  const last = shown().steps;
+  if (state.t > last) state.t = last;
+  if (state.slot !== null && state.slot >= session.play.slots) state.slot = null;
+  if (state.stage >= session.play.stages) state.stage = 0;
+  emit("play");
+  emit("time");
+}
+
+async function fetchOther(episode) {
+  try {
+    return await fetchPlay(state.with, episode, {});
+  } catch (error) {
+    say(`${session.models[state.with].title}: ${error.message}`, "error");
+    state.with = null;
+    return null;
+  }
+}
+
+/** Another model or episode; edits belong to the model that they were made in. */
+export function openEpisode(values) {
+  const episodes = session.models[values.model ?? state.model].episodes;
+  if (values.model !== undefined && values.model !== state.model) {
+    state.edits = {};
+    state.slot = null;
+    session.world = null;
+    past.length = future.length = 0;
+    if (state.with === values.model) state.with = null;
+  }
+  Object.assign(state, values);
+  state.episode = Math.max(0, Math.min(state.episode, episodes - 1));
+  emit("models");
+  emit("edits");
+  return reload();
+}
+
+export function compareWith(other) {
+  state.with = other;
+  return reload();
+}
+
+/** Other edits; `same` joins it with the last change in the history, as while a slider moves. */
+export function changeEdits(edits, same = false) {
+  if (!same) {
+    past.push(state.edits);
+    if (past.length > 200) past.shift();
+  }
+  future.length = 0;
+  state.edits = edits;
+  emit("edits");
+  return reload();
+}
+
+export function undo() {
+  return travel(past, future);
+}
+
+export function redo() {
+  return travel(future, past);
+}
+
+export function canUndo() {
+  return past.length > 0;
+}
+
+export function canRedo() {
+  return future.length > 0;
+}
+
+function travel(from, to) {
+  if (!from.length) return Promise.resolve();
+  to.push(state.edits);
+  state.edits = from.pop();
+  emit("edits");
+  return reload();
+}
+
+export function setTime(t) {
+  const now = Math.max(0, Math.min(Math.round(t), shown()?.steps ?? 0));
+  if (now === state.t) return;
+  state.t = now;
+  emit("time");
+}
+
+export function select(slot, stage = 0) {
+  state.slot = slot;
+  state.stage = stage;
+  emit("select");
+}
+
+let timeOf = { episode: 0, world: 0 };
+
+/** The world that the user steps has a clock of its own. */
+export function openTab(tab) {
+  if (tab === state.tab) return;
+  const before = shown();
+  timeOf[before === session.world ? "world" : "episode"] = state.t;
+  state.tab = tab;
+  const after = shown();
+  emit("tab");
+  if (after === before) return;
+  state.t = Math.min(timeOf[after === session.world ? "world" : "episode"], after.steps);
+  emit("play");
+  emit("time");
+}
+
+export function showWorld(history) {
+  if (session.world !== history && shown() !== session.world) timeOf.episode = state.t;
+  session.world = history;
+  state.t = history.steps;
+  emit("play");
+  emit("time");
+}
+
+let lost = 0;
+
+// The server keeps a bounded number of playbacks: one that it forgot is asked for again.
+on("lost", ({ play, error }) => {
+  if (!/^play:/.test(error.message) || Date.now() - lost < 3000) {
+    if (error.status) say(error.message, "error");
+    return;
+  }
+  lost = Date.now();
+  forgetPlays();
+  reload().then(() => {
+    forgiveSheets(play);
+    emit("sheet");
+  });
+});
+
+on("busy", () => byId("stage").classList.toggle("busy", session.busy));

@@ -1,0 +1,252 @@
+// The frames: true, predicted, and beside them the unedited or another model's. Which slots are
+// lit, which slot is chosen, and dragging a slot to another place.
+import { el, byId, fill, number } from "./dom.js";
+import { placeSlot } from "./edits.js";
+import { Picture } from "./picture.js";
+import { ruleColour, ruleName } from "./colours.js";
+import { changeEdits, model, otherModel, select, session, shown } from "./session.js";
+import { emit, on, state } from "./state.js";
+
+const pictures = {
+  true: new Picture("True"), predicted: new Picture("Predicted"),
+  ghost: new Picture("Unedited"), other: new Picture("Other"),
+};
+const lit = new Set();
+let hovered = null;
+let marked = true;
+let dragging = null;
+
+/** The pictures of what is shown: {picture, play, kind}. */
+function visible() {
+  const play = shown();
+  if (!play) return [];
+  const found = [{ picture: pictures.true, play, kind: "true" }];
+  if (play.predicted) found.push({ picture: pictures.predicted, play, kind: "predicted" });
+  if (play === session.world) return found;
+  const { base, other } = session;
+  if (base?.predicted) found.push({ picture: pictures.ghost, play: base, kind: "predicted" });
+  if (state.tab === "compare" && other?.predicted && other.same === session.play.same) {
+    found.push({ picture: pictures.other, play: other, kind: "predicted" });
+  }
+  return found;
+}
+
+function captionOf(kind, picture, play) {
+  if (picture === pictures.true) return "True";
+  if (play === session.world) return "Imagined";
+  const drawn = play.decoded ? "" : " (nearest)";
+  if (picture === pictures.ghost) return `Unedited${drawn}`;
+  if (picture === pictures.other) return otherModel().title;
+  if (state.tab === "compare" && session.other) return model().title;
+  return `Predicted${drawn}`;
+}
+
+const NEAREST = "This model draws nothing: its prediction is shown as the frame with the nearest "
+  + "encoding.";
+
+function arrange() {
+  const play = shown();
+  if (!play) return;
+  const all = visible();
+  for (const { picture, play: of, kind } of all) {
+    const caption = captionOf(kind, picture, of);
+    picture.prepare(of.width, of.height, caption, `${caption} frame`);
+    picture.caption.title = kind === "predicted" && !of.decoded && of !== session.world ? NEAREST : "";
+  }
+  const nodes = all.map(({ picture }) => picture.node);
+  const stage = byId("stage");
+  if (nodes.some((node, i) => stage.children[i] !== node) || nodes.length !== stage.children.length) {
+    stage.replaceChildren(...nodes);
+  }
+  stage.dataset.count = nodes.length;
+  arrangeLook();
+}
+
+/** Draw frame `state.t` everywhere; true once all of its pictures have come. */
+export function drawStage() {
+  const play = shown();
+  if (!play) return false;
+  let complete = true;
+  for (const { picture, play: of, kind } of visible()) {
+    const t = Math.min(state.t, of.steps);
+    complete = picture.draw(of.frame(kind, t)) && complete;
+    const isTrue = picture === pictures.true;
+    const error = of.error[t];
+    const text = error === null || error === undefined ? null : number(error);
+    picture.mark(isTrue ? null : of.right?.[t] ?? null, isTrue ? null : text, of.errorName);
+  }
+  drawMasks(play);
+  drawMarks(play);
+  play.prefetch(play.predicted ? ["true", "predicted"] : ["true"], state.t);
+  return complete;
+}
+
+function drawMasks(play) {
+  const slots = hovered === null ? [...lit] : [hovered];
+  const masks = slots.length && play.maskSize ? play.masks(Math.min(state.t, play.steps)) : null;
+  pictures.true.light(masks, play.maskSize, slots);
+}
+
+/** What rules do in the step that follows: the rule of each slot, and arrows from its context. */
+function drawMarks(play) {
+  const on = play.predicted ? pictures.predicted : pictures.true;
+  for (const { picture } of visible()) if (picture !== on) picture.overlay([], []);
+  if (!marked || !play.hasPlaces) {
+    on.overlay([], []);
+    return;
+  }
+  const t = Math.min(state.t, play.steps);
+  const marks = [];
+  const arrows = [];
+  for (let slot = 0; slot < play.slots; slot += 1) {
+    const moved = dragging?.slot === slot && dragging.at;
+    const at = moved || play.placeAt(t, slot);
+    if (!at) continue;
+    let rule = -1;
+    for (let stage = 0; play.hasRules && t < play.steps && stage < play.stages; stage += 1) {
+      const fired = play.ruleAt(t, stage, slot);
+      if (fired < 0) continue;
+      rule = fired;
+      const context = play.contextAt(t, stage, slot);
+      const from = context >= 0 && context !== slot ? play.placeAt(t, context) : null;
+      if (from) arrows.push({ from, to: at, rule });
+    }
+    marks.push({ slot, at, rule, chosen: state.slot === slot });
+  }
+  on.overlay(marks, arrows);
+}
+
+// -- what is shown over the frames ---------------------------------------------------------------
+
+function arrangeLook() {
+  const play = shown();
+  const row = byId("look");
+  const chips = [];
+  if (play.maskSize) {
+    chips.push(el("span", { class: "soft", text: "Where it looks" }));
+    for (let slot = 0; slot < play.slots; slot += 1) {
+      chips.push(el("button", {
+        class: "chip", "aria-pressed": String(lit.has(slot)), "data-key": `light ${slot}`,
+        text: play.slotNames[slot], title: "Light up what this slot looks at in the true frame",
+        onclick: () => {
+          if (!lit.delete(slot)) lit.add(slot);
+          arrangeLook();
+          emit("sheet");
+        },
+      }));
+    }
+  }
+  if (play.hasPlaces) {
+    chips.push(el("button", {
+      class: "chip", "aria-pressed": String(marked), "data-key": "marks", text: "Slots and rules",
+      title: "Show slots as numbered discs, coloured by the rule that fires next (m)",
+      onclick: toggleMarks,
+    }));
+  }
+  row.hidden = !chips.length;
+  fill(row, chips);
+}
+
+export function toggleMarks() {
+  marked = !marked;
+  arrangeLook();
+  emit("sheet");
+}
+
+/** Light one slot for as long as the pointer is on its name. */
+export function hoverSlot(slot) {
+  if (hovered === slot) return;
+  hovered = slot;
+  emit("sheet");
+}
+
+// -- what happens next, as a sentence --------------------------------------------------------------
+
+export function tellNow() {
+  const play = shown();
+  const line = byId("now");
+  if (!play) return;
+  const t = state.t;
+  const parts = [];
+  const say = (text, kind = "") => parts.push(el("span", { class: kind, text }));
+  if (t >= play.steps) {
+    say(play === session.world ? "Your move." : `The last frame of ${play.steps + 1}.`, "soft");
+  } else {
+    if (play.actions?.[t] >= 0) say(model().actions[play.actions[t]] ?? "", "tag");
+    const fired = [];
+    for (let stage = 0; play.hasRules && stage < play.stages; stage += 1) {
+      for (let slot = 0; slot < play.slots; slot += 1) {
+        if (play.ruleAt(t, stage, slot) >= 0) fired.push([stage, slot]);
+      }
+    }
+    for (const [stage, slot] of fired.slice(0, 4)) parts.push(firing(play, t, stage, slot));
+    if (fired.length > 4) say(`and ${fired.length - 4} more`, "soft");
+    if (play.hasRules && !fired.length) say("no rule fires", "soft");
+    if (play.events[t]) say(`truly: ${play.events[t]}`, "soft");
+  }
+  line.replaceChildren(...parts);
+}
+
+function firing(play, t, stage, slot) {
+  const rule = play.ruleAt(t, stage, slot);
+  const context = play.contextAt(t, stage, slot);
+  const name = el("b", { text: ruleName(model(), rule) });
+  const dot = el("i", { class: "dot" });
+  dot.style.background = ruleColour(rule);
+  const reads = context < 0 ? "" : context === slot ? ", reading itself"
+    : `, reading ${play.slotNames[context]}`;
+  return el("span", {}, dot, name, ` on ${play.slotNames[slot]}${reads}`);
+}
+
+// -- choosing and dragging slots in the frame ------------------------------------------------------
+
+function slotAt(event) {
+  const group = event.target.closest?.(".slot-mark");
+  return group ? Number(group.dataset.slot) : null;
+}
+
+function startDrag(event) {
+  const slot = slotAt(event);
+  if (slot === null || event.button !== 0) return;
+  select(slot, 0);
+  const play = shown();
+  if (play === session.world || !model().drags || state.t >= play.steps) return;
+  dragging = { slot, at: null, from: [event.clientX, event.clientY] };
+  pictures.predicted.screen.setPointerCapture(event.pointerId);
+  event.preventDefault();
+}
+
+function moveDrag(event) {
+  if (!dragging) return;
+  const [x, y] = dragging.from;
+  if (!dragging.at && Math.hypot(event.clientX - x, event.clientY - y) < 4) return;
+  dragging.at = pictures.predicted.place(event);
+  drawMarks(shown());
+}
+
+function endDrag() {
+  const drag = dragging;
+  dragging = null;
+  if (!drag?.at) return;
+  let edits = placeSlot(state.edits, state.t, drag.slot, "row", rounded(drag.at[0]));
+  edits = placeSlot(edits, state.t, drag.slot, "column", rounded(drag.at[1]));
+  changeEdits(edits);
+}
+
+function rounded(share) {
+  return Math.round(share * 1000) / 1000;
+}
+
+export function startStage() {
+  const { screen } = pictures.predicted;
+  screen.addEventListener("pointerdown", startDrag);
+  screen.addEventListener("pointermove", moveDrag);
+  screen.addEventListener("pointerup", endDrag);
+  screen.addEventListener("pointercancel", () => { dragging = null; emit("sheet"); });
+  pictures.true.screen.addEventListener("pointerdown", (event) => {
+    const slot = slotAt(event);
+    if (slot !== null) select(slot, 0);
+  });
+  on("play", arrange);
+  on("tab", arrange);
+}

@@ -1,0 +1,247 @@
+// The time line: actions, events, the error and the rules of an episode on one axis, under one
+// cursor. Lanes are drawn on one canvas, only when what they show changes; the cursor is moved.
+import { byId, el, fitted, sharp } from "./dom.js";
+import { themeColour } from "./colours.js";
+import { lanesOf } from "./lanes.js";
+import { isPlaying, togglePlaying } from "./player.js";
+import { openTab, select, session, setTime, shown } from "./session.js";
+import { on, state } from "./state.js";
+import { hoverSlot } from "./stage.js";
+
+const LEAST = 5; // pixels of a step, unless the whole episode is asked for
+const OVERVIEW = 22;
+
+const view = { from: 0, span: 1, width: 0, labels: 0, lanes: [], height: 0, play: null, zoom: 1 };
+const nodes = {};
+
+export function startTimeline() {
+  nodes.canvas = el("canvas", { role: "img" });
+  nodes.band = el("div", { class: "band" });
+  nodes.cursor = el("div", { class: "cursor" });
+  nodes.cell = el("div", { class: "chosen-cell", hidden: true });
+  nodes.tip = el("div", { class: "tip", hidden: true });
+  nodes.plot = el("div", { class: "plot" }, nodes.canvas, nodes.band, nodes.cursor, nodes.cell, nodes.tip);
+  nodes.overview = el("canvas", { "aria-hidden": "true" });
+  nodes.window = el("div", { class: "window" });
+  nodes.whole = el("div", { class: "overview", hidden: true }, nodes.overview, nodes.window);
+  byId("timeline").append(nodes.plot, nodes.whole);
+  nodes.plot.addEventListener("pointerdown", press);
+  nodes.plot.addEventListener("pointermove", move);
+  nodes.plot.addEventListener("pointerleave", leave);
+  nodes.plot.addEventListener("wheel", zoom, { passive: false });
+  nodes.whole.addEventListener("pointerdown", pressOverview);
+  nodes.whole.addEventListener("pointermove", (event) => { if (event.buttons & 1) seekOverview(event); });
+  new ResizeObserver(renew).observe(byId("timeline"));
+  for (const event of ["play", "tab", "theme", "models"]) on(event, renew);
+  on("select", renew);
+}
+
+/** Lanes anew, when what they show or their size changed. */
+function renew() {
+  const play = shown();
+  const width = byId("timeline").clientWidth;
+  if (!play || !width) return;
+  if (view.play?.id !== play.id) view.zoom = 1;
+  const longest = Math.max(...play.slotNames.map((name) => name.length), 6);
+  Object.assign(view, { play, width, labels: width < 520 ? 56 : Math.min(118, 24 + 6.4 * longest) });
+  view.lanes = lanesOf(play, session, state);
+  view.height = view.lanes.reduce((sum, lane) => sum + lane.height, 0);
+  view.plotWidth = width - view.labels - 10;
+  fitSpan();
+  nodes.canvas.style.height = nodes.plot.style.height = `${view.height}px`;
+  nodes.canvas.setAttribute("aria-label", `Rules by step: ${play.steps} steps, ${play.slots} slots`);
+  follow(true);
+  draw();
+  drawOverview();
+  moveCursor();
+}
+
+function fitSpan() {
+  const { play } = view;
+  const fits = view.plotWidth / Math.max(LEAST, 3 * play.stages);
+  const whole = Math.max(1, play.steps);
+  view.span = Math.max(Math.min(whole, 8), Math.min(whole, Math.min(whole, fits) / view.zoom));
+  view.from = Math.max(0, Math.min(view.from, whole - view.span));
+}
+
+/** Keep the cursor in sight; true if the window moved. */
+function follow(centre = false) {
+  const { span, play } = view;
+  const margin = centre ? 0 : Math.min(8, span * 0.08);
+  let { from } = view;
+  if (state.t > from + span - margin) from = state.t - span + margin;
+  if (state.t < from + margin) from = state.t - margin;
+  from = Math.max(0, Math.min(from, Math.max(1, play.steps) - span));
+  const moved = from !== view.from;
+  view.from = from;
+  return moved;
+}
+
+const xOf = (step) => view.labels + ((step - view.from) / view.span) * view.plotWidth;
+
+function draw() {
+  const { width, height, lanes, labels, plotWidth, from, span } = view;
+  const context = sharp(nodes.canvas, width, height);
+  context.font = "12px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  let y = 0;
+  for (const lane of lanes) {
+    const box = {
+      x: labels, y, width: plotWidth, height: lane.height, from, to: from + span,
+      step: plotWidth / span, xOf,
+    };
+    drawLabels(context, lane, y);
+    context.save();
+    context.beginPath();
+    context.rect(labels - 5, y, plotWidth + 10, lane.height);
+    context.clip();
+    lane.draw(context, box);
+    context.restore();
+    y += lane.height;
+  }
+}
+
+function drawLabels(context, lane, y) {
+  const names = lane.rows ?? [lane.label];
+    const each = lane.height / names.length;
+  names.forEach((name, i) => {
+    const chosen = lane.rows && lane.selects && state.slot === i;
+    context.fillStyle = themeColour(chosen ? "ink" : "soft");
+    context.font = `${chosen ? "600 " : ""}12px system-ui, sans-serif`;
+    if (each >= 9) context.fillText(fitted(context, name, view.labels - 14), 0, y + each * (i + 0.5));
+  });
+  if (!lane.note) return;
+  context.font = "10px system-ui, sans-serif";
+  context.textAlign = "right";
+  context.fillStyle = themeColour("faint");
+  context.fillText(lane.note, view.labels - 8, y + 9);
+  context.textAlign = "left";
+}
+
+function drawOverview() {
+  const { play, span } = view;
+  nodes.whole.hidden = span >= play.steps;
+  if (nodes.whole.hidden) return;
+  const context = sharp(nodes.overview, view.plotWidth, OVERVIEW);
+  nodes.overview.style.width = `${view.plotWidth}px`;
+  nodes.whole.style.marginLeft = `${view.labels}px`;
+  nodes.whole.style.width = `${view.plotWidth}px`;
+  const raster = view.lanes.find((lane) => lane.image);
+  if (raster) {
+    const { image } = raster;
+    image.draw(context, 0, image.columns, 0, 0, view.plotWidth, OVERVIEW);
+  }
+}
+
+/** On another frame only the cursor moves, and the window when the cursor would leave it. */
+export function moveCursor() {
+  const { play } = view;
+  if (!play) return;
+  if (follow()) draw();
+  const x = xOf(state.t);
+  nodes.cursor.style.transform = `translateX(${x}px)`;
+  const last = state.t >= play.steps;
+  nodes.band.hidden = last;
+  nodes.band.style.transform = `translateX(${x}px)`;
+  nodes.band.style.width = `${view.plotWidth / view.span}px`;
+  if (!nodes.whole.hidden) {
+    nodes.window.style.transform = `translateX(${(view.from / play.steps) * view.plotWidth}px)`;
+    nodes.window.style.width = `${Math.max(6, (view.span / play.steps) * view.plotWidth)}px`;
+  }
+  moveCell();
+}
+
+function moveCell() {
+  const lane = view.lanes.find((one) => one.selects);
+  const show = lane && state.slot !== null && state.t < view.play.steps;
+  nodes.cell.hidden = !show;
+  if (!show) return;
+  const y = view.lanes.slice(0, view.lanes.indexOf(lane)).reduce((sum, one) => sum + one.height, 0);
+  const each = lane.height / lane.rows.length;
+  const wide = view.plotWidth / view.span / view.play.stages;
+  const x = xOf(state.t + state.stage / view.play.stages);
+  nodes.cell.style.transform = `translate(${x}px, ${y + each * state.slot}px)`;
+  nodes.cell.style.width = `${Math.max(4, wide)}px`;
+  nodes.cell.style.height = `${each}px`;
+}
+
+/** What is under a pointer: {step (a share too), lane, row, stage, label}. */
+function under(event) {
+  const bounds = nodes.plot.getBoundingClientRect();
+  const [x, y] = [event.clientX - bounds.left, event.clientY - bounds.top];
+  const exact = view.from + ((x - view.labels) / view.plotWidth) * view.span;
+  let top = 0;
+  let lane = null;
+  for (const one of view.lanes) {
+    if (y < top + one.height) {
+      lane = one;
+      break;
+    }
+    top += one.height;
+  }
+  const row = lane?.rows ? Math.floor(((y - top) / lane.height) * lane.rows.length) : null;
+  const step = Math.max(0, Math.min(view.play.steps - 1, Math.floor(exact)));
+  const stage = Math.max(0, Math.min(view.play.stages - 1, Math.floor((exact - step) * view.play.stages)));
+  return { exact, step, stage, lane, row, x, y, label: x < view.labels - 4 };
+}
+
+function press(event) {
+  if (event.button !== 0 || !view.play) return;
+  const spot = under(event);
+  if (spot.lane?.selects && spot.row !== null) select(spot.row, spot.label ? 0 : spot.stage);
+  if (spot.label) return;
+  nodes.plot.setPointerCapture(event.pointerId);
+  if (isPlaying()) togglePlaying(false);
+  seekTo(spot);
+  if (spot.lane?.selects && session.world !== view.play) {
+    if (view.play.ruleAt(spot.step, spot.stage, spot.row) >= 0 && state.tab === "rules") openTab("why");
+  }
+}
+
+/** Between lanes of frames and of steps: a click on a step shows the frame it starts from. */
+function seekTo({ exact, lane }) {
+  setTime(lane?.frames ? Math.round(exact) : Math.floor(exact));
+}
+
+function move(event) {
+  if (!view.play) return;
+  const spot = under(event);
+  if (event.buttons & 1 && nodes.plot.hasPointerCapture(event.pointerId)) seekTo(spot);
+  const slot = spot.lane?.selects ? spot.row : null;
+  hoverSlot(spot.label ? slot : null);
+  const text = spot.label ? "" : spot.lane?.tell?.(spot) ?? "";
+  nodes.tip.hidden = !text;
+  if (!text) return;
+  nodes.tip.textContent = text;
+  const left = Math.max(0, Math.min(spot.x + 12, view.width - nodes.tip.offsetWidth - 4));
+  nodes.tip.style.transform = `translate(${left}px, ${spot.y + 18}px)`;
+}
+
+function leave() {
+  nodes.tip.hidden = true;
+  hoverSlot(null);
+}
+
+/** With Ctrl, as maps do it; without, the page scrolls. */
+function zoom(event) {
+  if (!event.ctrlKey || !view.play) return;
+  event.preventDefault();
+  const { exact } = under(event);
+  const share = (exact - view.from) / view.span;
+  view.zoom = Math.max(1, Math.min(64, view.zoom * 2 ** (-event.deltaY / 200)));
+  fitSpan();
+  view.from = Math.max(0, Math.min(exact - share * view.span, view.play.steps - view.span));
+  draw();
+  drawOverview();
+  moveCursor();
+}
+
+function pressOverview(event) {
+  nodes.whole.setPointerCapture(event.pointerId);
+  seekOverview(event);
+}
+
+function seekOverview(event) {
+  const bounds = nodes.whole.getBoundingClientRect();
+  setTime(((event.clientX - bounds.left) / bounds.width) * view.play.steps);
+}

@@ -1,0 +1,154 @@
+// "Play": the true world and the model's imagination, moved by the same keys, until they part.
+import { ask, isFrozen } from "./api.js";
+import { ruleTag } from "./colours.js";
+import { el, fill, number } from "./dom.js";
+import { WorldHistory } from "./playback.js";
+import { isForControl, togglePlaying } from "./player.js";
+import { model, select, session, setTime, shown, showWorld } from "./session.js";
+import { on, state } from "./state.js";
+
+const MOST_STEPS = 500;
+const world = { node: null, seed: 0, acting: false, failed: "" };
+
+export function startWorld(node) {
+  world.node = node;
+  for (const event of ["tab", "play", "select"]) on(event, showControls);
+  // Before the player's own keys, which the arrows of a world replace.
+  document.addEventListener("keydown", pressWorld, true);
+}
+
+async function begin() {
+  togglePlaying(false);
+  world.failed = "";
+  try {
+    const answer = await ask("/api/world/start", { model: state.model, seed: world.seed });
+    const history = new WorldHistory(model(), answer);
+    await history.add(answer.moment, null);
+    if (state.slot === null) select(0);
+    showWorld(history);
+  } catch (error) {
+    world.failed = error.message;
+    showControls();
+  }
+}
+
+async function act(action) {
+  const history = session.world;
+  if (!history || world.acting || history.steps >= MOST_STEPS) return;
+  world.acting = true; // moves come one after the other
+  try {
+    const { moment } = await ask("/api/world/act", { world: history.world, action });
+    await history.add(moment, action);
+    if (session.world === history) showWorld(history);
+  } catch (error) {
+    world.failed = error.message;
+    showControls();
+  } finally {
+    world.acting = false;
+  }
+}
+
+/** The action of a key: the one of the chosen slot, or of all. */
+function actionOf(key) {
+  const actions = model()?.keys[key] ?? model()?.keys[key.toLowerCase()];
+  if (!actions) return null;
+  return actions.length === 1 ? actions[0] : actions[state.slot ?? 0] ?? null;
+}
+
+function pressWorld(event) {
+  if (state.tab !== "play" || !session.world || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (isForControl(event)) return;
+  const action = actionOf(event.key);
+  if (action !== null) {
+    event.preventDefault();
+    event.stopPropagation();
+    act(action);
+  } else if (/^[0-9]$/.test(event.key) && Number(event.key) < shown().slots) {
+    event.preventDefault();
+    select(Number(event.key));
+  }
+}
+
+function showControls() {
+  if (state.tab !== "play" || !session.play) return;
+  const { plays, slots } = model();
+  if (!plays || isFrozen()) {
+    const text = isFrozen() ? "This page is frozen: playing needs nps view."
+      : "This world cannot be stepped here: the episodes are recordings.";
+    fill(world.node, el("p", { class: "lead", text }));
+    return;
+  }
+  const seed = el("input", {
+    type: "number", min: 0, max: 999999, value: world.seed, "aria-label": "Seed", "data-key": "seed",
+    onchange: () => { world.seed = Math.max(0, Math.floor(Number(seed.value) || 0)); },
+  });
+  const start = el("button", {
+    class: session.world ? "" : "main", "data-key": "start", onclick: begin,
+    text: session.world ? "Start again" : "Start",
+  });
+  const failed = world.failed ? el("p", { class: "note", text: world.failed }) : null;
+  const lead = el("p", { class: "lead", text: "You move the true world; the model only imagines it. How long do they agree?" });
+  const row = el("div", { class: "fields row" }, el("label", {}, el("span", { text: "seed" }), seed), start);
+  if (!session.world) {
+    fill(world.node, lead, row, failed);
+    return;
+  }
+  fill(world.node, worldVerdict(session.world), failed, slots.length > 1 && hasSlotKeys() ? slotChips() : null,
+    keyPad(), actionButtons(), row);
+}
+
+function worldVerdict(history) {
+  const { parted } = history;
+  if (!parted) {
+    const text = history.steps ? `Together for ${history.steps} ${history.steps === 1 ? "step" : "steps"}.`
+      : "The same so far. Make a move.";
+    return el("p", { class: "lead agree", role: "status", text });
+  }
+  const line = el("p", { class: "lead parted", role: "status" }, "They parted at ",
+    el("button", { class: "link", text: `step ${parted.step}`, "data-key": "parted", onclick: () => setTime(Math.max(0, parted.step - 1)) }));
+  if (parted.slot !== null) line.append(`, on ${history.slotNames[parted.slot]}`);
+  if (parted.rule !== null) {
+    line.append(": ", parted.rule < 0 ? "no rule fired on it" : ruleTag(model(), parted.rule));
+  }
+  line.append(".");
+  const now = history.moments.at(-1);
+  return el("div", {}, line, el("p", { class: "soft", text: `${history.errorName} now ${number(now.error)}` }));
+}
+
+function hasSlotKeys() {
+  return Object.values(model().keys).some((actions) => actions.length > 1);
+}
+
+function slotChips() {
+  return el("div", { class: "chips", role: "group", "aria-label": "Slot that the keys move" },
+    el("span", { class: "soft", text: "Move" }),
+    model().slots.map((name, slot) => el("button", {
+      class: "chip", "aria-pressed": String(slot === (state.slot ?? 0)), "data-key": `slot ${slot}`, text: name,
+      onclick: () => select(slot),
+    })));
+}
+
+const ARROWS = { ArrowUp: "↑", ArrowLeft: "←", ArrowDown: "↓", ArrowRight: "→" };
+
+/** Buttons for the keys, for those who have none. */
+function keyPad() {
+  const keys = Object.keys(model().keys);
+  if (!keys.length) return null;
+  const isPad = Object.keys(ARROWS).every((key) => keys.includes(key));
+  return el("div", { class: `keys ${isPad ? "pad" : ""}` }, keys.map((key) => {
+    const action = actionOf(key);
+    const name = model().actions[action] ?? "";
+    return el("button", {
+      class: `key ${key}`, title: name, "aria-label": name || key, text: ARROWS[key] ?? key,
+      "data-key": `key ${key}`, disabled: action === null, onclick: () => act(action),
+    });
+  }));
+}
+
+function actionButtons() {
+  const { actions } = model();
+  const list = el("div", { class: "chips" }, actions.slice(0, 60).map((text, action) =>
+    el("button", { class: "chip", "data-key": `act ${action}`, text, onclick: () => act(action) })));
+  return Object.keys(model().keys).length && actions.length > 8
+    ? el("details", {}, el("summary", { text: "All actions" }), list) : list;
+}
