@@ -3,7 +3,7 @@ import { isFrozen, isKnown } from "./api.js";
 import { ruleTag } from "./colours.js";
 import { countDifferences, matchRules } from "./difference.js";
 import { el, fill, menu, number, percent } from "./dom.js";
-import { compareWith, model, otherModel, session, setTime } from "./session.js";
+import { compareWith, model, otherModel, session, setTime, shortTitles } from "./session.js";
 import { on, state } from "./state.js";
 
 let comparePanel = null;
@@ -77,15 +77,16 @@ function rulesCompared(play, other) {
   const share = (count) => percent(all ? count / all : 0);
   const key = (kind, text, count) => el("li", {}, el("i", { class: `cellkey ${kind}` }),
     `${text}: ${share(count)}`);
+  const [first, second] = shortTitles();
   const pairs = match.map((a, b) => ({ a, b })).filter(({ a }) => a >= 0);
   return [
-    el("h3", { text: "Difference" }),
-    el("ul", { class: "legend" }, key("same", "the same rule", same), key("different", "different rules", different),
-      key("one", "only the first fires", one), key("two", "only the second fires", two)),
-    el("h3", { text: "Rules that mean the same" }),
-    el("p", { class: "soft", text: "Paired by how often they fire together in this episode." }),
-    pairs.length ? el("ul", { class: "pairs" }, pairs.map(({ a, b }) =>
-      el("li", {}, ruleTag(model(), a), " ↔ ", ruleTag(otherModel(), b))))
-      : el("p", { class: "soft", text: "None fire together." }),
+    el("section", {}, el("h3", { text: "Difference" }), el("ul", { class: "legend" },
+      key("same", "the same rule", same), key("different", "different rules", different),
+      key("one", `only ${first} fires`, one), key("two", `only ${second} fires`, two))),
+    el("section", {}, el("h3", { text: "Rules that mean the same" }),
+      el("p", { class: "soft", text: "Paired by how often they fire together in this episode." }),
+      pairs.length ? el("ul", { class: "pairs" }, pairs.map(({ a, b }) =>
+        el("li", {}, ruleTag(model(), a), "↔", ruleTag(otherModel(), b))))
+        : el("p", { class: "soft", text: "None fire together." })),
   ];
 }

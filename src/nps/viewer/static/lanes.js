@@ -4,6 +4,7 @@ import { VARIANTS, ruleInk, ruleName, ruleVariant, themeColour } from "./colours
 import { DIFFERENCES, differenceAt, differenceImage, matchRules } from "./difference.js";
 import { fitted, number } from "./dom.js";
 import { ruleImage } from "./raster.js";
+import { comparing, model as currentModel, otherModel, session } from "./session.js";
 
 const images = new WeakMap(); // playback → its image, with the number of steps it was made for
 
@@ -15,20 +16,18 @@ function imageOf(play) {
   return image;
 }
 
-export function lanesOf(play, session, state) {
-  const model = session.models[state.model];
-  const isWorld = play === session.world;
-  const base = isWorld ? null : session.base;
-  const comparable = state.tab === "compare" && !isWorld && session.other?.same === play.same;
-  const other = comparable ? session.other : null;
+export function lanesOf(play) {
+  const model = currentModel();
+  const other = comparing() ? session.other : null;
+  const base = play === session.world || other ? null : session.base;
   const lanes = [];
   if (play.actions?.length && model.actions.length) lanes.push(actionLane(play, base, model));
   if (play.events.some((event) => event)) lanes.push(eventLane(play));
   lanes.push(errorLane(play, base, other));
   if (play.hasRules) lanes.push(rasterLane(play, base, model, true));
   if (other?.hasRules) {
-    lanes.push(headingLane(session.models[state.with].title));
-    lanes.push(rasterLane(other, null, session.models[state.with], false));
+    lanes.push(headingLane(otherModel().title));
+    lanes.push(rasterLane(other, null, otherModel(), false));
     if (play.hasRules) {
       lanes.push(headingLane("Difference"));
       lanes.push(differenceLane(play, other));

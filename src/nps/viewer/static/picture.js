@@ -52,8 +52,11 @@ export class Picture {
   mark(right, error, name) {
     const known = error !== null && error !== undefined;
     this.badge.className = `badge ${right === null ? "" : right ? "right" : "wrong"}`;
-    const verdict = right === null ? "" : right ? "✓ right" : "✗ wrong";
-    this.badge.textContent = verdict || (known ? error : "");
+    if (right === null) this.badge.textContent = known ? error : "";
+    else {
+      const word = el("span", { class: "word", text: right ? " right" : " wrong" });
+      this.badge.replaceChildren(right ? "✓" : "✗", word);
+    }
     this.badge.title = known ? `${name} ${error}` : "";
     this.screen.classList.toggle("wrong", right === false);
   }

@@ -39,6 +39,11 @@ export class Playback {
     this.featureData = unpack(answer.features, Float32Array);
   }
 
+  /** Steps that the time line has room for. */
+  get room() {
+    return this.steps;
+  }
+
   get hasRules() {
     return this.ruleData !== null;
   }
@@ -144,6 +149,10 @@ export class WorldHistory {
 
   get steps() {
     return this.moments.length - 1;
+  }
+
+  get room() {
+    return Math.max(12, this.steps);
   }
 
   get error() {

@@ -28,6 +28,21 @@ export function shown() {
   return state.tab === "play" && session.world ? session.world : session.play;
 }
 
+/** Whether another model is laid beside this one, on the same episode. */
+export function comparing() {
+  const { play, other } = session;
+  return state.tab === "compare" && other !== null && shown() === play && other.same === play.same;
+}
+
+/** What tells the titles of the two models apart. */
+export function shortTitles() {
+  const titles = [model().title, otherModel().title];
+  const [one, two] = titles.map((title) => title.split(", "));
+  let same = 0;
+  while (same < Math.min(one.length, two.length) - 1 && one[same] === two[same]) same += 1;
+  return [one, two].map((parts) => parts.slice(same).join(", "));
+}
+
 export async function loadModels() {
   session.models = (await ask("/api/models", {})).models;
   emit("models");

@@ -4,7 +4,7 @@ import { el, byId, fill, number } from "./dom.js";
 import { placeSlot } from "./edits.js";
 import { Picture } from "./picture.js";
 import { ruleColour, ruleName } from "./colours.js";
-import { changeEdits, model, otherModel, select, session, shown } from "./session.js";
+import { changeEdits, comparing, model, select, session, shortTitles, shown } from "./session.js";
 import { emit, on, state } from "./state.js";
 
 const pictures = {
@@ -24,9 +24,10 @@ function visible() {
   if (play.predicted) found.push({ picture: pictures.predicted, play, kind: "predicted" });
   if (play === session.world) return found;
   const { base, other } = session;
-  if (base?.predicted) found.push({ picture: pictures.ghost, play: base, kind: "predicted" });
-  if (state.tab === "compare" && other?.predicted && other.same === session.play.same) {
-    found.push({ picture: pictures.other, play: other, kind: "predicted" });
+  if (comparing()) {
+    if (other.predicted) found.push({ picture: pictures.other, play: other, kind: "predicted" });
+  } else if (base?.predicted) {
+    found.push({ picture: pictures.ghost, play: base, kind: "predicted" });
   }
   return found;
 }
@@ -36,8 +37,7 @@ function captionOf(kind, picture, play) {
   if (play === session.world) return "Imagined";
   const drawn = play.decoded ? "" : " (nearest)";
   if (picture === pictures.ghost) return `Unedited${drawn}`;
-  if (picture === pictures.other) return otherModel().title;
-  if (state.tab === "compare" && session.other) return model().title;
+  if (comparing()) return shortTitles()[picture === pictures.other ? 1 : 0];
   return `Predicted${drawn}`;
 }
 
@@ -138,7 +138,7 @@ function arrangeLook() {
   }
   if (play.hasPlaces) {
     chips.push(el("button", {
-      class: "chip", "aria-pressed": String(marked), "data-key": "marks", text: "Slots and rules",
+      class: "chip last", "aria-pressed": String(marked), "data-key": "marks", text: "Slots and rules",
       title: "Show slots as numbered discs, coloured by the rule that fires next (m)",
       onclick: toggleMarks,
     }));

@@ -43,8 +43,8 @@ function renew() {
   if (!play || !width) return;
   if (view.play?.id !== play.id) view.zoom = 1;
   const longest = Math.max(...play.slotNames.map((name) => name.length), 6);
-  Object.assign(view, { play, width, labels: width < 520 ? 56 : Math.min(118, 24 + 6.4 * longest) });
-  view.lanes = lanesOf(play, session, state);
+  Object.assign(view, { play, width, labels: width < 520 ? 60 : Math.min(118, 24 + 6.4 * longest) });
+  view.lanes = lanesOf(play);
   view.height = view.lanes.reduce((sum, lane) => sum + lane.height, 0);
   view.plotWidth = width - view.labels - 10;
   fitSpan();
@@ -59,7 +59,7 @@ function renew() {
 function fitSpan() {
   const { play } = view;
   const fits = view.plotWidth / Math.max(LEAST, 3 * play.stages);
-  const whole = Math.max(1, play.steps);
+  const whole = Math.max(1, play.room);
   view.span = Math.max(Math.min(whole, 8), Math.min(whole, Math.min(whole, fits) / view.zoom));
   view.from = Math.max(0, Math.min(view.from, whole - view.span));
 }
@@ -71,7 +71,7 @@ function follow(centre = false) {
   let { from } = view;
   if (state.t > from + span - margin) from = state.t - span + margin;
   if (state.t < from + margin) from = state.t - margin;
-  from = Math.max(0, Math.min(from, Math.max(1, play.steps) - span));
+  from = Math.max(0, Math.min(from, Math.max(1, play.room) - span));
   const moved = from !== view.from;
   view.from = from;
   return moved;
@@ -108,7 +108,7 @@ function drawLabels(context, lane, y) {
     const chosen = lane.rows && lane.selects && state.slot === i;
     context.fillStyle = themeColour(chosen ? "ink" : "soft");
     context.font = `${chosen ? "600 " : ""}12px system-ui, sans-serif`;
-    if (each >= 9) context.fillText(fitted(context, name, view.labels - 14), 0, y + each * (i + 0.5));
+    if (each >= 9) context.fillText(fitted(context, name, view.labels - 10), 0, y + each * (i + 0.5));
   });
   if (!lane.note) return;
   context.font = "10px system-ui, sans-serif";

@@ -89,13 +89,13 @@ function effect(play, base) {
     rows.push(row(`frames right, of ${play.steps}`, count(base.right), count(play.right)));
   }
   const at = play.firstDifference;
-  const parted = at === null ? el("span", { text: "The roll-out stays the same. " })
+  const parted = at === null ? el("span", { text: "The roll-out stays the same" })
     : el("button", {
       class: "link", "data-key": "first", text: `Differs from frame ${at}`,
       onclick: () => setTime(at),
     });
   return el("div", { class: "effect" }, el("table", { class: "numbers" }, rows),
-    el("p", { class: "soft" }, parted, " ", el("span", { id: "took", text: tookText() })));
+    el("p", { class: "soft" }, parted, " · ", el("span", { id: "took", text: tookText() })));
 }
 
 function tookText() {

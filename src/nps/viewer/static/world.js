@@ -110,9 +110,9 @@ function worldVerdict(history) {
   if (parted.rule !== null) {
     line.append(": ", parted.rule < 0 ? "no rule fired on it" : ruleTag(model(), parted.rule));
   }
-  line.append(".");
   const now = history.moments.at(-1);
-  return el("div", {}, line, el("p", { class: "soft", text: `${history.errorName} now ${number(now.error)}` }));
+  return el("div", { class: "fields" }, line,
+    el("p", { class: "soft", text: `${history.errorName} now: ${number(now.error)}` }));
 }
 
 function hasSlotKeys() {
