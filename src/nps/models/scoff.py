@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nps.interactions import GNN, Attention
 from nps.perception.frames import BroadcastDecoder, Drawing, FrameEncoder
 from nps.perception.object_files import SchemaReader, SlotReader
-from nps.perception.places import PLACE, PlacedReader, drift, in_radii, motion, push
+from nps.perception.places import PLACE, PlacedReader, Read, drift, in_radii, motion, push
 from nps.rules import (
     GatedNPS,
     GatedParallelNPS,
@@ -142,16 +142,11 @@ class Scoff(nn.Module):
         read, moved, predicted, traces, presents = [], [], [], [], []
         for t in range(steps or seen):
             shown = inputs[t] if t < seen else self._own_view(files)
-            files, present = self.reader.read(shown, files, first=t == 0)
-            present = present if self.presence else None
+            files, present = self.read(shown, files, first=t == 0)
             presents += [] if present is None else [present]
             read.append(files)
-            with torch.autocast(files.device.type, enabled=False):
-                start, files = files, self._move(files).clamp(-LIMIT, LIMIT)
-                moved.append(files)
-                files, trace = self._interact(files, present, return_trace)
-                files = files.clamp(-LIMIT, LIMIT)
-                files = drift(files, start) if self.placed else files
+            files, before, trace = self.step(files, present, return_trace=return_trace)
+            moved.append(before)
             predicted.append(files)
             traces += [] if trace is None else [trace]
         files = torch.stack(predicted, 1)
@@ -161,13 +156,35 @@ class Scoff(nn.Module):
         present = torch.stack(presents, 1) if presents else None
         return Prediction(images, masks, files, before, read_files, disagreement, trace, present)
 
+    def read(self, shown: Any, files: Float[Tensor, "B M D"], *, first: bool) -> Read:
+        """Slots that have read a frame, and which of them interact."""
+        read = self.reader.read(shown, files, first=first)
+        return read if self.presence else Read(read.slots, None)
+
+    def step(
+        self,
+        files: Float[Tensor, "B M D"],
+        present: Bool[Tensor, "B M"] | None,
+        *,
+        return_trace: bool = False,
+    ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B M D"], Trace | None]:
+        """The slots of the next frame, those before the interaction, and what fired."""
+        with torch.autocast(files.device.type, enabled=False):
+            moved = self._move(files).clamp(-LIMIT, LIMIT)
+            new, trace = self._interact(moved, present, return_trace)
+            new = new.clamp(-LIMIT, LIMIT)
+            return drift(new, files) if self.placed else new, moved, trace
+
     def _own_view(self, slots: Float[Tensor, "B M D"]) -> Any:
         """What slots can see of the frame that they predict: a roll-out reads its own frames.
 
         Slots that only moved and interacted from frame to frame were lost within four of them.
         Reading is part of what holds a slot to its object, and of what it knows of walls.
         """
-        images = self.draw(slots.detach().unsqueeze(1)).images.squeeze(1)
+        return self.view_of(self.draw(slots.detach().unsqueeze(1)).images.squeeze(1))
+
+    def view_of(self, images: Float[Tensor, "B 3 H W"]) -> Any:
+        """What slots can see of frames that they have drawn."""
         frame = (255.0 * images.clamp(0.0, 1.0)).round().to(torch.uint8).permute(0, 2, 3, 1)
         return self.reader.look_at(self.encoder(frame).unsqueeze(0))[0]
 
