@@ -10,8 +10,10 @@ from typing import Any
 
 from nps.errors import UserError
 from nps.inspect.edits import Edits
+from nps.inspect.explanations import explain
 from nps.inspect.playback import first_difference
 from nps.viewer import payload, sheets
+from nps.viewer.png import data_url, png
 from nps.viewer.session import Content, Play, Session, text, whole
 
 Answer = dict[str, Any] | Content
@@ -58,6 +60,24 @@ def frames(session: Session, body: Mapping[str, Any]) -> Answer:
     return Content(session.sheet(asked, kind, whole(body, "sheet")), "image/png")
 
 
+def why(session: Session, body: Mapping[str, Any]) -> Answer:
+    asked = session.known(body)
+    where = whole(body, "step"), whole(body, "slot"), whole(body, "stage")
+    with asked.model.lock:
+        explained = explain(asked.model.workbench, session.playback(asked), *where)
+    found: dict[str, Any] = payload.plain(explained.to_json(lambda picture: data_url(png(picture))))
+    return found
+
+
+def html(session: Session, body: Mapping[str, Any]) -> Answer:
+    from nps.viewer.freeze import frozen_page
+
+    asked, other = session.asked(body), body.get("compare")
+    compare = None if other is None else session.asked(other).model.number
+    found = frozen_page(session, asked.model.number, asked.episode, body.get("edits"), compare)
+    return Content(found.encode(), "text/html")
+
+
 def world_start(session: Session, body: Mapping[str, Any]) -> Answer:
     return session.worlds.start(session.shown(body), whole(body, "seed"))
 
@@ -70,6 +90,8 @@ ROUTES: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
     "/api/models": models,
     "/api/play": play,
     "/api/frames": frames,
+    "/api/why": why,
+    "/api/html": html,
     "/api/world/start": world_start,
     "/api/world/act": world_act,
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from functools import cached_property
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 
 from nps.errors import UserError
 from nps.experiments import find_experiment
@@ -45,16 +46,22 @@ class Shown:
             return "none"
         return "parallel" if isinstance(layer, ParallelNPS) else "sequential"
 
+    def renumbered(self, number: int) -> Self:
+        """The same model at another place."""
+        other = copy.copy(self)
+        other.number = number
+        return other
+
     def about(self) -> dict[str, Any]:
         """What the page needs to know of it, but for the names of its slots."""
         with self.lock:
-            return self._fixed | {"rules": list(self.workbench.rule_names)}
+            names = list(self.workbench.rule_names)
+            return {"id": self.number, **self._fixed, "rules": names}
 
     @cached_property
     def _fixed(self) -> dict[str, Any]:
         bench, layer = self.workbench, self.workbench.layer
         return {
-            "id": self.number,
             "title": self.title,
             "experiment": self.run.experiment,
             "preset": self.run.preset,

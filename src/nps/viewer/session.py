@@ -68,6 +68,14 @@ class Session:
         self._lock = Lock()
         self.worlds = Worlds()
 
+    def subset(self, numbers: Sequence[int]) -> Session:
+        """A session of some of the models, counted anew; it shares what is known of them."""
+        other = Session([])
+        for place, number in enumerate(numbers):
+            require_index("model", number, len(self.models))
+            other.models.append(self.models[number].renumbered(place))
+        return other
+
     # -- playbacks ----------------------------------------------------------------------------
 
     def shown(self, body: Mapping[str, Any]) -> Shown:
