@@ -34,7 +34,7 @@ def pull(args: Sequence[str]) -> None:
     """
     from nps.experiments import config_of
     from nps.files import os_errors_in_one_line, whole_folder
-    from nps.training.run import find_checkpoint
+    from nps.training.run import find_checkpoint, run_at
     from nps.zoo import hub
 
     repo, rest = positional(pull, "REPO", args, lambda: flags_of(PullArgs))
@@ -46,6 +46,9 @@ def pull(args: Sequence[str]) -> None:
         raise UserError(f"--out: {out} exists already, expected a new folder")
     with os_errors_in_one_line(f"cannot write {out}"), whole_folder(out) as folder:
         hub.download(repo, folder, options.revision)
-        run, _ = find_checkpoint(folder)
-        config_of(run)
-    print(one_line(f"{out}: {run.read()['preset']}, seed {run.read()['seed']}; nps eval {out}"))
+        try:
+            config_of(find_checkpoint(folder)[0])
+        except UserError as error:
+            raise UserError(str(error).replace(str(folder), repo)) from None
+    saved = run_at(out).read()
+    print(one_line(f"{out}: {saved['preset']}, seed {saved['seed']}. Test it: nps eval {out}"))

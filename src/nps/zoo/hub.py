@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from nps.errors import RunFailed, UserError, extra, one_line
+from nps.files import write_bytes
 from nps.reading import MAX_BYTES, Damaged, read_bytes
-from nps.training.model_folder import CARD, CONFIG, PROVENANCE, parse_card
-from nps.training.stored import checked
+from nps.training.model_folder import CARD, CONFIG, PROVENANCE, file_of, parse_card
 
 MOST_BYTES = 2 * 2**30
 """Largest file that is downloaded."""
@@ -54,8 +55,9 @@ def download(repo: str, folder: Path, revision: str | None = None) -> None:
         card = parse_card(_fetch(repo, CARD, commit, folder, MAX_BYTES), f"{repo}: {CARD}")
         _fetch(repo, CONFIG, commit, folder, MAX_BYTES)
         for name, file in card["files"].items():
-            _fetch(repo, name, commit, folder, min(file["bytes"], MOST_BYTES))
-            checked(folder, name, file)
+            data = _fetch(repo, name, commit, folder, max(0, min(file["bytes"], MOST_BYTES)))
+            if file_of(data) != file:
+                raise Damaged(f"{repo}: damaged, the sha256 of {name} differs")
         if _is_there(repo, PROVENANCE, commit):
             _fetch(repo, PROVENANCE, commit, folder, MAX_BYTES)
 
@@ -81,8 +83,11 @@ def _fetch(repo: str, name: str, revision: str | None, folder: Path, most: int) 
     size = _about(repo, name, revision).size or 0
     if size > most:
         raise Damaged(f"{repo}: {name} has {size} bytes, expected at most {most}")
-    client().hf_hub_download(repo, name, revision=revision, local_dir=folder, library_name="nps")
-    return read_bytes(folder / name, most=max(most, 0))
+    with TemporaryDirectory() as scratch:  # beside the file, the client leaves one of its own
+        client().hf_hub_download(repo, name, revision=revision, local_dir=scratch)
+        data = read_bytes(Path(scratch, name), most=most)
+    write_bytes(folder / name, data)
+    return data
 
 
 @contextmanager
