@@ -20,8 +20,9 @@ from nps.commands.shared import (
     own_data,
     positional,
     require,
+    require_exists,
 )
-from nps.errors import one_line
+from nps.errors import one_line, say
 from nps.flag_help import flags_of
 from nps.flags import parse
 
@@ -39,6 +40,11 @@ class InspectArgs:
     """cpu or cuda."""
     data: DataFolder = None
     on: OtherTestSet = None
+    html: Path | None = None
+    """Write the page of `nps view` into this one file instead: it plays an episode, says why each
+    rule fired and what would be without it, and needs no server."""
+    episode: int = 0
+    """With --html, the episode of the validation set."""
 
 
 def inspect(args: Sequence[str]) -> None:
@@ -53,6 +59,7 @@ def inspect(args: Sequence[str]) -> None:
       nps inspect runs/blocks
       nps inspect blocks-best
       nps inspect runs/pong --device cuda
+      nps inspect blocks-best --html blocks.html --episode 3
       nps inspect runs/mnist --rules 0,2 --digits 7,2,1,0 --out digits.png
     """
     from nps.experiments import find_experiment, load_task, with_test_set
@@ -73,6 +80,9 @@ def inspect(args: Sequence[str]) -> None:
     require(
         out is None or out.suffix == ".png", f"--out: got {out}, expected a name ending in .png"
     )
+    if options.html is not None:
+        _freeze(name, options)
+        return
     given = own_data(experiment, options.data)
     find_device(options.device)
     task, model = load_task(path, options.device, options.which, given)
@@ -104,6 +114,30 @@ def _inspect_args(more: type) -> type[Any]:
     return dataclasses.make_dataclass(
         "Args", fields, bases=(InspectArgs,), frozen=True, kw_only=True
     )
+
+
+def _freeze(name: str, options: InspectArgs) -> None:
+    """The page of an episode as one file."""
+    import nps
+    from nps.inspect.workbench import require_index
+    from nps.viewer.freeze import WARN, frozen_page
+    from nps.viewer.session import Session
+
+    path = options.html
+    assert path is not None
+    right = path.suffix in (".html", ".htm")
+    require(right, f"--html: got {path}, expected a name ending in .html")
+    require(options.out is None, "--out: expected --html or --out, not both")
+    require(options.on is None, "--on: the page of --html shows the validation set")
+    require_exists(options.data)
+    run = nps.load(name, options.device, options.which, data=options.data)
+    require_index("--episode", options.episode, run.workbench.count())
+    page = frozen_page(Session([run]), episode=options.episode).encode()
+    _write(path, page)
+    size = len(page) / 1e6
+    print(one_line(f"{path}: episode {options.episode}, one page of {size:.1f} MB"))
+    if len(page) > WARN:
+        say(f"{path}: {size:.0f} MB take long to open; a shorter episode gives a smaller page")
 
 
 def _write(path: Path, content: bytes) -> None:
