@@ -89,8 +89,7 @@ class Decision:
     def scored(self, seen: Float[Tensor, "S"]) -> Scored:
         """The scores, had the slot these numbers."""
         layer, features = self.layer, self._features(seen)
-        mask = None if self.call.slot_mask is None else self.call.slot_mask.unsqueeze(0)
-        allowed = Allowed(mask, self.call.rules)
+        allowed = Allowed(self.call.slot_mask, self.call.rules)
         bids = None
         if isinstance(layer, GatedParallelNPS):
             scores = layer.select(features, layer.rules.tensor("embedding"))
@@ -104,7 +103,6 @@ class Decision:
         scores = scores[0]
         pairs = allowed.pairs()
         may = scores.isfinite() if pairs is None else pairs.expand_as(scores) & scores.isfinite()
-        may = may.reshape(scores.shape)
         if isinstance(layer, GatedParallelNPS):
             best = scores.masked_fill(~may, -torch.inf).amax(-1)
             bids = torch.stack([best, torch.zeros_like(best)], -1)
@@ -119,8 +117,8 @@ class Decision:
             return torch.where(here.unsqueeze(-1), seen, self.selection).unsqueeze(0)
         shape = [-1, *[1] * (self.slots.dim() - 1)]
         slots = torch.where(here.view(shape), seen.view(self.slots.shape[1:]), self.slots)
-        mask = None if self.call.slot_mask is None else self.call.slot_mask.unsqueeze(0)
-        return self.layer._features(slots.unsqueeze(0), self.call.selection, mask)
+        given = self.call.selection, self.call.slot_mask
+        return self.layer._features(slots.unsqueeze(0), *given)
 
     def _in_context(
         self, features: Float[Tensor, "1 M F"], allowed: Allowed

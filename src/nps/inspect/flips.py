@@ -18,9 +18,9 @@ from nps.inspect.decisions import Choice, Decision, Margins, same
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-NEAREST = 8
+NEAREST = 6
 """Rivals that are tried, those first that are nearest by the first linearisation."""
-STEPS, REFINEMENTS, HALVINGS = 30, 10, 14
+STEPS, REFINEMENTS, HALVINGS = 30, 6, 10
 OVERSHOOT = 1e-3
 """By which share a change goes beyond the boundary that was computed."""
 LEAST = 1e-6
