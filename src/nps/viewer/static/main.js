@@ -5,13 +5,13 @@ import { byId, el, menu, say } from "./dom.js";
 import { startHelp } from "./help.js";
 import { startPlayer } from "./player.js";
 import { startRules } from "./rules.js";
-import { adopt, loadModels, model, openEpisode, openTab, reload } from "./session.js";
+import { adopt, loadModels, model, openEpisode, openTab, reload, settled } from "./session.js";
 import { session, setTime, shown } from "./session.js";
 import { startShare } from "./share.js";
 import { sheetsUnderway } from "./sheets.js";
 import { drawStage, startStage, tellNow } from "./stage.js";
 import { TABS, emit, on, readAddress, state, writeAddress } from "./state.js";
-import { moveCursor, startTimeline } from "./timeline.js";
+import { cellAt, moveCursor, startTimeline } from "./timeline.js";
 import { startWhatIf } from "./whatif.js";
 import { startWhy } from "./why.js";
 import { startWorld } from "./world.js";
@@ -100,8 +100,9 @@ function redraw() {
   });
 }
 
-/** Resolves once frame t is on the screen. */
-function seek(t) {
+/** Resolves once frame t of what was asked for is on the screen. */
+async function seek(t) {
+  await settled();
   setTime(t);
   redraw();
   return new Promise((resolve) => drawn.push(resolve));
@@ -158,4 +159,6 @@ async function start() {
   }
 }
 
-window.nps = { ready: start(), seek, state: () => ({ ...state, steps: shown()?.steps ?? null }) };
+window.nps = {
+  ready: start(), seek, cell: cellAt, state: () => ({ ...state, steps: shown()?.steps ?? null }),
+};

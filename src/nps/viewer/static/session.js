@@ -80,6 +80,11 @@ export function reload() {
   return running;
 }
 
+/** When nothing is being loaded any more. */
+export function settled() {
+  return running ?? Promise.resolve();
+}
+
 function setBusy(busy) {
   session.busy = busy;
   emit("busy");

@@ -165,6 +165,15 @@ function moveCell() {
   nodes.cell.style.height = `${each}px`;
 }
 
+/** The middle of a cell of the raster in the window; for whoever points at it. */
+export function cellAt(step, slot, stage = 0) {
+  const lane = view.lanes.find((one) => one.selects);
+  const y = view.lanes.slice(0, view.lanes.indexOf(lane)).reduce((sum, one) => sum + one.height, 0);
+  const bounds = nodes.plot.getBoundingClientRect();
+  const x = xOf(step + (stage + 0.5) / view.play.stages);
+  return { x: bounds.left + x, y: bounds.top + y + (slot + 0.5) * (lane.height / lane.rows.length) };
+}
+
 /** What is under a pointer: {step (a share too), lane, row, stage, label}. */
 function under(event) {
   const bounds = nodes.plot.getBoundingClientRect();

@@ -137,8 +137,9 @@ function ruleRow(rule) {
   let opened = false;
   const update = () => {
     toggle.checked = !(state.edits.disabled ?? []).includes(rule);
-    const asked = { model: state.model, episode: state.episode, edits: { disabled: [rule] } };
-    toggle.disabled = toggle.checked && isFrozen() && !isKnown("/api/play", asked);
+    const switched = switchRule(state.edits, rule, toggle.checked);
+    const asked = { model: state.model, episode: state.episode, edits: switched };
+    toggle.disabled = !isKnown("/api/play", asked);
     node.classList.toggle("off", !toggle.checked);
     const [before, after] = [countUses(session.base ?? session.play, rule), countUses(session.play, rule)];
     uses.textContent = before === after ? `${after} ×` : `${before} → ${after} ×`;
