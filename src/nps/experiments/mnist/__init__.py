@@ -24,7 +24,9 @@ from nps.experiments.mnist.inspect import InspectOptions, inspect_digits
 from nps.experiments.mnist.presets import PRESETS, QUICK
 from nps.experiments.mnist.report import Tested, write_report
 from nps.experiments.mnist.task import MnistTask
+from nps.experiments.mnist.workbench import MnistWorkbench
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
 
 
 class Mnist(Experiment[Config, MnistTask]):
@@ -53,3 +55,6 @@ class Mnist(Experiment[Config, MnistTask]):
 
     def compare(self, task: MnistTask, start: Any, model: Any) -> dict[str, Any]:
         return task.compare(start, model)
+
+    def workbench(self, task: MnistTask, model: Any) -> Workbench:
+        return MnistWorkbench(task, model)
