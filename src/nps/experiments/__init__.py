@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from nps.errors import UserError, nearest, say
+from nps.experiments import rule_names
 from nps.experiments.arithmetic import Arithmetic
 from nps.experiments.atari import Atari
 from nps.experiments.balls import Balls
@@ -128,6 +129,7 @@ def model_of(run: Run, task: Task, weights: Tensors) -> nn.Module:
         raise UserError(f"{run.folder}: damaged, its model has weights that are not finite")
     if not run.trained_on(task.fingerprint, task.unrecorded_fingerprint):
         say(f"{run.folder}: the data have changed since its training")
+    rule_names.apply(run.folder, model)
     return model.eval()
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nps.inspect.counterfactual import WhatIf, what_if
     from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
     from nps.inspect.explanations import Explanation, explain
     from nps.inspect.intervene import intervened
@@ -31,6 +32,8 @@ _HOME = {
     "Placed": "edits",
     "Scaled": "edits",
     "Explanation": "explanations",
+    "WhatIf": "counterfactual",
+    "what_if": "counterfactual",
     "explain": "explanations",
     "intervened": "intervene",
     "Playback": "playback",
@@ -48,9 +51,11 @@ __all__ = [
     "Playback",
     "Record",
     "Scaled",
+    "WhatIf",
     "explain",
     "intervened",
     "recorded",
+    "what_if",
 ]
 
 

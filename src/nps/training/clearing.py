@@ -19,7 +19,7 @@ from nps.files import delete_folder
 
 CONFIG = "config.json"
 FILES = re.compile(
-    r"(metrics\.jsonl|(provenance|not-finite)\.json|report\.html"
+    r"(metrics\.jsonl|(provenance|not-finite|rule-names)\.json|report\.html"
     r"|test(-step-\d{8,})?(-last)?(-on-.+)?\.json)"
 )
 """Files of a run besides config.json."""
@@ -38,7 +38,7 @@ FOLDERS = {
 }
 """Folders of a run, and the names of what it writes into them."""
 MOVED = re.compile(r"\.cleared-([0-9a-f]+)")
-UNFINISHED = re.compile(r"\.(config|provenance)\.json\.\d+\.tmp")
+UNFINISHED = re.compile(r"\.(config|provenance|rule-names)\.json\.\d+\.tmp")
 """What `files.replace_file` leaves if its process is killed."""
 
 
