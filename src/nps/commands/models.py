@@ -49,6 +49,7 @@ def _list() -> None:
     from nps import zoo
     from nps.inspect.report import Report, Table
     from nps.reading import read_json
+    from nps.training.model_folder import main_number
     from nps.zoo.add import size
     from nps.zoo.readme import budget
 
@@ -57,14 +58,13 @@ def _list() -> None:
     for name, files in found.items():
         card = zoo.card(name)
         saved = read_json(zoo.HERE / "weights" / name / "config.json", dict)
-        number = " ".join(card["numbers"][0][:2]) if card["numbers"] else "–"
         kilobytes = sum(file["bytes"] for file in files.values()) / 1000
         rows.append(
             [
                 name,
                 str(saved["experiment"]),
                 f"{kilobytes:,.0f} kB",
-                number,
+                main_number(card),
                 str(saved["seed"]),
                 budget(card),
             ]
@@ -80,8 +80,9 @@ def _add(run: Path, name: str, data: bool, note: str) -> None:
     import tempfile
 
     from nps.experiments.export import export
-    from nps.zoo.add import add
+    from nps.zoo.add import add, require_name
 
+    require_name(name)
     with tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch, name)
         export(run, model, licence="Apache-2.0", with_data=data, note=note)

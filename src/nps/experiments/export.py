@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -34,6 +34,11 @@ DATA = {
     "world-model": "recorded episodes",
 }
 MADE = "made by nps from the config"
+
+
+class Numbers(TypedDict):
+    columns: list[str]
+    numbers: list[list[str]]
 
 
 def export(
@@ -109,7 +114,8 @@ def card_of(run: Run, checkpoint: Checkpoint, licence: str | None = None) -> Car
         "changed": _changed(config, preset.config) if preset is not None else {},
         "test": without_paths(result.test),
         "verdict": headline.verdict if headline is not None else "",
-        "numbers": _numbers(experiment, result, headline),
+        "note": "",
+        **_numbers(experiment, result, headline),
     }
 
 
@@ -160,9 +166,11 @@ def _changed(config: TrainConfig, preset: TrainConfig) -> dict[str, list[Any]]:
 
 def _numbers(
     experiment: Experiment[Any, Any], result: Result, headline: Headline | None
-) -> list[list[str]]:
-    """The rows of the headline; of experiments without one, the first of the main metrics."""
+) -> Numbers:
+    """The table of the headline; of experiments without one, the first of the main metrics."""
     if headline is not None:
-        return [list(map(str, row)) for row in headline.table.rows]
+        rows = [list(map(str, row)) for row in headline.table.rows]
+        return {"columns": list(headline.table.columns), "numbers": rows}
     shown = [name for name in experiment.main_metrics if isinstance(result.test.get(name), float)]
-    return [[name, f"{result.test[name]:.4g}", "–", "–"] for name in shown[:3]]
+    rows = [[name, f"{result.test[name]:.4g}"] for name in shown[:3]]
+    return {"columns": ["", "Model"], "numbers": rows}

@@ -25,7 +25,7 @@ from nps.rules import Trace
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import TrainConfig
 from nps.training.isolation import isolated
-from nps.training.model_folder import Card, is_model_folder, read_card
+from nps.training.model_folder import Card, is_model_folder, main_number, read_card
 from nps.training.run import Run, find_checkpoint, run_at, seeds_in
 from nps.training.task import Task
 from nps.zoo import find_run
@@ -221,8 +221,8 @@ class LoadedRun:
     def _main_numbers(self) -> str:
         """The two metrics that an experiment puts first, of the validation before `step`."""
         if self.card is not None:
-            numbers = self.card["numbers"][:1]
-            return "".join(f", test {name}: {value}" for name, value, *_ in numbers)
+            number = main_number(self.card)
+            return f", test {number}" if number else ""
         try:
             rows = [_flat(row) for row in self.metrics if row.get("step", 0) <= self.step]
         except UserError:  # a damaged log is no reason not to show a run

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
 import safetensors.torch
 
@@ -61,9 +61,11 @@ class Card(TypedDict):
     test: dict[str, Any]
     """Metrics on the test set; empty if it was not tested."""
     verdict: str
+    columns: list[str]
     numbers: list[list[str]]
-    """The metrics that matter most: name, value, floor, what the floor is."""
-    note: NotRequired[str]
+    """The metrics that matter most, as `nps eval` shows them: a row for each, with its name, its
+    value and its floor."""
+    note: str
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -85,12 +87,21 @@ def parse_card(data: bytes, path: Path | str) -> Card:
     for name in card["files"]:
         if Path(name).name != name or name in (CARD, CONFIG, PROVENANCE, README):
             raise Damaged(f"{path}: damaged, it lists {name!r}")
-    widths = {len(row) for row in card["numbers"]}, {len(pair) for pair in card["changed"].values()}
-    if not widths[0] <= {4} or not widths[1] <= {2}:
+    columns, pairs = card["columns"], card["changed"].values()
+    table = len(columns) >= 2 and all(len(row) == len(columns) for row in card["numbers"])
+    if not table or any(len(pair) != 2 for pair in pairs):
         raise Damaged(f"{path}: damaged, its numbers are not a table")
     if MODEL not in card["files"] or card["step"] < 0:
         raise Damaged(f"{path}: damaged, it lists no {MODEL}, or a step below zero")
     return card
+
+
+def main_number(card: Card) -> str:
+    """The first metric, by name; empty if there is none."""
+    if not card["numbers"]:
+        return ""
+    (first, second, *_), (name, value, *_) = card["columns"], card["numbers"][0]
+    return f"{second} {value} ({first}: {name})" if first else f"{name} {value}"
 
 
 def load(folder: Path) -> Checkpoint:

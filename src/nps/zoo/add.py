@@ -19,8 +19,7 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 def add(model: Path, name: str) -> int:
     """Copy a tested model into the zoo; returns the bytes of all models together."""
-    if not NAME.fullmatch(name):
-        raise UserError(f"name: got {name!r}, expected words of a to z and 0 to 9, joined by -")
+    require_name(name)
     if not read_card(model)["test"]:
         raise UserError(f"{model}: not tested; run `nps eval` before it is added")
     files = {path.name: file_of(read_bytes(path, most=MOST_BYTES)) for path in _files(model)}
@@ -35,6 +34,11 @@ def add(model: Path, name: str) -> int:
     found: Index = {"schema": SCHEMA, "models": models}
     write_json(HERE / "index.json", found)
     return total
+
+
+def require_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise UserError(f"name: got {name!r}, expected words of a to z and 0 to 9, joined by -")
 
 
 def size(models: dict[str, dict[str, File]]) -> int:

@@ -33,8 +33,8 @@ def readme(saved: Mapping[str, Any], card: Card, repo: str) -> str:
         parts.append(plain(card["verdict"]))
     if card["numbers"]:
         rows = [[plain(cell) for cell in row] for row in card["numbers"]]
-        head = ["| Test | Model | Floor | The floor is |", "| --- | ---: | ---: | --- |"]
-        parts.append("\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)]))
+        table = [[plain(column) for column in card["columns"]], ["---"] * len(rows[0]), *rows]
+        parts.append("\n".join("| " + " | ".join(row) + " |" for row in table))
     parts.append("\n".join(f"- {what}: {plain(text)}" for what, text in facts(card)))
     return "\n\n".join(parts) + "\n"
 
@@ -51,7 +51,7 @@ def facts(card: Card) -> list[tuple[str, str]]:
         ("Weights", f"the {card['which']}, of step {card['step']}"),
         ("Settings", budget(card)),
     ]
-    return found + ([("Note", card["note"])] if "note" in card else [])
+    return found + ([("Note", card["note"])] if card["note"] else [])
 
 
 def budget(card: Card) -> str:
