@@ -21,9 +21,11 @@ from nps.experiments.balls.inspect import inspect_balls
 from nps.experiments.balls.presets import PRESETS, QUICK
 from nps.experiments.balls.report import Tested, write_report
 from nps.experiments.balls.task import BallsTask
+from nps.experiments.balls.workbench import BallsWorkbench
 from nps.experiments.experiment import Experiment
 from nps.experiments.headline import Headline, Metrics
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
 
 
 class Balls(Experiment[Config, BallsTask]):
@@ -54,3 +56,6 @@ class Balls(Experiment[Config, BallsTask]):
 
     def inspect(self, task: BallsTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_balls(task, model)
+
+    def workbench(self, task: BallsTask, model: Any) -> Workbench:
+        return BallsWorkbench(task, model)
