@@ -48,10 +48,12 @@ def pushes_from(state: State, stay: bool) -> Pushes:
     return Pushes(before, moved, action, pusher, changed.int().argmax(-1))
 
 
-def slot_changes(model: WorldModel, data: BlockEpisodes, objects: int) -> Int[Tensor, "objects M"]:
+def slot_changes(
+    model: WorldModel, data: BlockEpisodes, objects: int, moves: int = MOVES
+) -> Int[Tensor, "objects M"]:
     """How often each slot's encoding changes most when a block makes a free move."""
     free = (data.outcome == Outcome.FREE).nonzero()
-    some = free[:: max(1, len(free) // MOVES)][:MOVES]
+    some = free[:: max(1, len(free) // moves)][:moves]
     episode, time = some.unbind(1)
     now, then = (model.encode(render(data.state(episode, time + t))) for t in (0, 1))
     slot = (now - then).square().sum(-1).argmax(-1)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 DIRECTIONS = ("stay", "north", "east", "south", "west")
+MOVES = 200
+"""Moves of the training set from which the slot of each block is found."""
 ARROWS = {"ArrowUp": "north", "ArrowRight": "east", "ArrowDown": "south", "ArrowLeft": "west"}
 
 
@@ -76,7 +78,8 @@ class BlocksWorkbench(WorldModelWorkbench):
     @torch.no_grad()
     def slot_of(self) -> SlotOf:
         """The slot of each block, from free moves of the training set."""
-        return slots_of_blocks(slot_changes(self.model, self.task.sets["train"], self.objects))
+        train = self.task.sets["train"]
+        return slots_of_blocks(slot_changes(self.model, train, self.objects, MOVES))
 
     @cached_property
     def block_of(self) -> dict[int, int]:

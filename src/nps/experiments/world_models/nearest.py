@@ -20,13 +20,22 @@ from nps.metrics.ranking import nearest
 from nps.models.world_model import WorldModel
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
+    from jaxtyping import Float, Int, Shaped
 
-MOST = 2_000
-"""Images of the pool, and encodings that are kept besides."""
-SECONDS = 3.0
-"""Most time to encode the pool: slot attention takes milliseconds for an image."""
-AT_ONCE = 100
+LEAST, MOST = 200, 2_000
+"""Images of the pool; as many encodings are kept besides."""
+SECONDS = 2.0
+"""Time to encode the pool, once there are enough: slot attention takes milliseconds an image."""
+AT_ONCE = 50
+
+
+class Encoded(NamedTuple):
+    """Images of the training set and their slots."""
+
+    episode: Int[Tensor, "P"]
+    time: Int[Tensor, "P"]
+    images: Shaped[Tensor, "P H W C"]
+    slots: Float[Tensor, "P M D"]
 
 
 class Drawn(NamedTuple):
@@ -55,9 +64,9 @@ class Pool:
         """The images of predicted slots, among those of the pool and of the scene."""
         shown = torch.cat([scene.images, scene.like(slots)])
         encoded = self.encode(shown)
-        images, others = self._pool
-        index = nearest(slots.float(), torch.cat([encoded, others]).float())
-        return Drawn(torch.cat([shown, images])[index], encoded[: len(scene.images)])
+        index = nearest(slots.float(), torch.cat([encoded, self.trained.slots]).float())
+        images = torch.cat([shown, self.trained.images])[index]
+        return Drawn(images, encoded[: len(scene.images)])
 
     @torch.no_grad()
     def encode(self, images: Shaped[Tensor, "n H W C"]) -> Float[Tensor, "n M D"]:
@@ -73,20 +82,18 @@ class Pool:
         return torch.stack([self._known[key] for key in keys])
 
     @cached_property
-    def _pool(self) -> tuple[Shaped[Tensor, "P H W C"], Float[Tensor, "P M D"]]:
-        images, slots, until = [], [], time.monotonic() + SECONDS
-        for episode, at in some_moments(self.train, MOST):
-            images.append(self.train.images(episode, at))
-            slots.append(self.model.encode(images[-1]))
-            if time.monotonic() > until:
+    @torch.no_grad()
+    def trained(self) -> Encoded:
+        """Random training images, always the same, in the order in which they were drawn."""
+        starts = transitions(self.train)
+        draw = torch.Generator().manual_seed(0)
+        some = torch.randperm(len(starts.time), generator=draw)[:MOST].to(starts.time.device)
+        parts, until = [], time.monotonic() + SECONDS
+        for at in some.split(AT_ONCE):
+            images = self.train.images(starts.episode[at], starts.time[at])
+            parts.append(
+                Encoded(starts.episode[at], starts.time[at], images, self.model.encode(images))
+            )
+            if len(parts) * AT_ONCE >= LEAST and time.monotonic() > until:
                 break
-        return torch.cat(images), torch.cat(slots)
-
-
-def some_moments(data: Episodes, most: int) -> list[tuple[Tensor, Tensor]]:
-    """Random episodes and times, always the same, in parts that are encoded at once."""
-    starts = transitions(data)
-    draw = torch.Generator().manual_seed(0)
-    some = torch.randperm(len(starts.time), generator=draw)[:most].to(starts.time.device)
-    parts = (numbers[some].split(AT_ONCE) for numbers in starts)
-    return list(zip(*parts, strict=True))
+        return Encoded(*map(torch.cat, zip(*parts, strict=True)))

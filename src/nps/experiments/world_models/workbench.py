@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nps.errors import UserError
-from nps.experiments.world_models.nearest import Drawn, Pool, some_moments
+from nps.experiments.world_models.nearest import AT_ONCE, Drawn, Pool
 from nps.experiments.world_models.probes import Probe
 from nps.experiments.world_models.scenes import Scene, frames, recorded_scene
 from nps.experiments.world_models.unrolling import Unrolled, unroll
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Shaped, UInt8
     from numpy import ndarray
 
-PROBED = 1_000
+PROBED = 500
 """Training images on which probes are fitted and judged."""
 KEPT = 16
 """Episodes without edits that are kept in memory."""
@@ -124,20 +124,17 @@ class WorldModelWorkbench(Workbench):
     @torch.no_grad()
     def probe(self) -> Probe | None:
         """The best probe there is; None if none is good enough."""
-        parts = some_moments(self.task.sets["train"], PROBED)
-        images = [self.task.sets["train"].images(*part) for part in parts]
-        slots = torch.cat([self.model.encode(part) for part in images]).cpu().numpy()
-        values = np.concatenate(
-            [self.values(*part, image) for part, image in zip(parts, images, strict=True)]
-        )
-        found = Probe.fit(PLACE, slots, values)
+        episode, time, images, slots = (part[:PROBED] for part in self.pool.trained)
+        values = self.values(episode, time, images)
+        found = Probe.fit(PLACE, slots.cpu().numpy(), values)
         return found if found.usable else None
 
     def values(
         self, episode: Tensor, time: Tensor, images: Shaped[Tensor, "n H W C"]
     ) -> Float[ndarray, "n M 2"]:
         """Row and column that each slot shows at some moments of training, NaN for none."""
-        return centres(self._maps(images))
+        parts = (centres(self._maps(part)) for part in images.split(AT_ONCE))
+        return np.concatenate([*parts])
 
     @property
     def feature_names(self) -> tuple[str, ...]:
