@@ -75,39 +75,39 @@ class Grid:
     """The true world: blocks that move by a cell unless something is in their way."""
 
     def __init__(self, slots: int, seed: int) -> None:
-        cells = np.random.default_rng(seed).permutation(SIDE * SIDE)[:slots]
-        self.at = np.stack([cells // SIDE, cells % SIDE], -1)
+        cells = np.random.default_rng(seed).permutation(SIDE * SIDE)[:slots].tolist()
+        self.at = [divmod(cell, SIDE) for cell in cells]
 
     def move(self, slot: int, direction: int) -> str:
-        to = self.at[slot] + DIRECTIONS[direction]
-        if (to < 0).any() or (to >= SIDE).any():
+        (row, column), (down, right) = self.at[slot], DIRECTIONS[direction].tolist()
+        to = (row + down, column + right)
+        if not (0 <= to[0] < SIDE and 0 <= to[1] < SIDE):
             return "wall"
-        for other, where in enumerate(self.at):
-            if (where == to).all():
-                return f"blocked by {other}"
+        if to in self.at:
+            return f"blocked by {self.at.index(to)}"
         self.at[slot] = to
         return "free"
 
     @property
     def places(self) -> Any:
-        return (self.at + 0.5) / SIDE
+        return (np.array(self.at) + 0.5) / SIDE
 
 
 def draw(places: Any) -> Any:
     """Frames (T, H, W, 3) of blocks whose places are shares of the picture's sides, (T, M, 2)."""
     size = SIDE * CELL
     frames = np.full((len(places), size, size, 3), 24, np.uint8)
-    line = (np.arange(size) + 0.5) / size
-    for m in range(places.shape[1]):
-        inside = np.abs(line - places[:, m, :, None]) < 0.45 / SIDE  # (T, 2, size)
-        here = inside[:, 0, :, None] & inside[:, 1, None, :]
-        frames[here] = COLOURS[m % len(COLOURS)]
+    low, high = (np.round((places + d) * size).astype(int) for d in (-0.45 / SIDE, 0.45 / SIDE))
+    low, high = (x.clip(0, size).tolist() for x in (low, high))
+    for frame, begins, ends in zip(frames, low, high, strict=True):
+        for m, ((top, left), (bottom, right)) in enumerate(zip(begins, ends, strict=True)):
+            frame[top:bottom, left:right] = COLOURS[m % len(COLOURS)]
     return frames
 
 
 def masks(places: Any, size: int = 12) -> Any:
     """Soft spots (T, M, size, size) around the places."""
-    line = (np.arange(size) + 0.5) / size
+    line = ((np.arange(size) + 0.5) / size).astype(np.float32)
     spread = np.exp(-(((line - places[..., None]) / 0.08) ** 2))  # (T, M, 2, size)
     return (255 * spread[..., 0, :, None] * spread[..., 1, None, :]).astype(np.uint8)
 

@@ -12,7 +12,7 @@ from nps.errors import UserError
 from nps.inspect.edits import Edits
 from nps.inspect.explanations import explain
 from nps.inspect.playback import first_difference
-from nps.viewer import payload, sheets
+from nps.viewer import keeping, payload, sheets
 from nps.viewer.png import data_url, png
 from nps.viewer.session import Content, Play, Session, text, whole
 
@@ -69,6 +69,15 @@ def why(session: Session, body: Mapping[str, Any]) -> Answer:
     return found
 
 
+def rename(session: Session, body: Mapping[str, Any]) -> Answer:
+    return keeping.rename(session.shown(body), whole(body, "rule"), text(body, "name"))
+
+
+def save(session: Session, body: Mapping[str, Any]) -> Answer:
+    name = None if body.get("name") is None else text(body, "name")
+    return keeping.save(session.shown(body), Edits.from_json(body.get("edits", {})), name)
+
+
 def html(session: Session, body: Mapping[str, Any]) -> Answer:
     from nps.viewer.freeze import frozen_page
 
@@ -91,6 +100,8 @@ ROUTES: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
     "/api/play": play,
     "/api/frames": frames,
     "/api/why": why,
+    "/api/rename": rename,
+    "/api/save": save,
     "/api/html": html,
     "/api/world/start": world_start,
     "/api/world/act": world_act,

@@ -14,6 +14,7 @@ from nps.inspect.workbench import Workbench
 from nps.reading import read_json
 from nps.rules import ParallelNPS
 from nps.viewer.payload import number
+from nps.zoo import is_shipped
 
 
 class Shown:
@@ -46,6 +47,11 @@ class Shown:
             return "none"
         return "parallel" if isinstance(layer, ParallelNPS) else "sequential"
 
+    @property
+    def has_folder(self) -> bool:
+        """Whether it is of a run folder, and not of a model in memory alone."""
+        return self.run.folder is not None
+
     def renumbered(self, number: int) -> Self:
         """The same model at another place."""
         other = copy.copy(self)
@@ -76,8 +82,8 @@ class Shown:
             "episodes": bench.count(),
             "fps": bench.fps,
             "error": bench.error_name,
-            "renames": self.run.folder is not None and layer is not None,
-            "saves": self.run.folder is not None and layer is not None,
+            "renames": self.has_folder and layer is not None and not is_shipped(self.run.folder),
+            "saves": self.has_folder and layer is not None,
             "kind": self.kind,
             "metrics": self._metrics(),
         }
