@@ -93,15 +93,19 @@ def until(page: Any, expression: str, seconds: float = 15.0) -> None:
 
 def pixels(page: Any, number: int) -> Any:
     """What the n-th picture shows, (H, W, 3)."""
-    width, height, data = page.locator("#stage canvas.pixels").nth(number).evaluate(
-        "c => [c.width, c.height, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]"
+    width, height, data = (
+        page.locator("#stage canvas.pixels")
+        .nth(number)
+        .evaluate(
+            "c => [c.width, c.height, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]"
+        )
     )
     return np.array(data, np.uint8).reshape(height, width, 4)[..., :3]
 
 
 def cell(page: Any, step: float, slot: int) -> tuple[float, float]:
     """Where the raster's cell of a step and a slot is in the window, for a mouse."""
-    spot = page.evaluate("([step, slot]) => nps.cell(step, slot)", [step, slot])
+    spot = page.evaluate("([step, slot]) => nps.cell(step, slot)", [float(step), int(slot)])
     return spot["x"], spot["y"]
 
 

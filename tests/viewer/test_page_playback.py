@@ -7,8 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.viewer.browser import cell, click_cell, colour_at, needs_browser, opened, pixels
-from tests.viewer.browser import seek, until
+from tests.viewer.browser import (
+    canvas,
+    cell,
+    click_cell,
+    colour_at,
+    needs_browser,
+    opened,
+    pixels,
+    seek,
+    until,
+)
 from tests.viewer.browser import state as state_of
 
 pytestmark = needs_browser
@@ -101,12 +110,9 @@ def test_what_a_slot_looks_at_stays_light(page: Any, played: Any) -> None:
     seek(page, 2)
     shade = page.locator("#stage canvas.shade").nth(0)
     until(page, "!document.querySelector('canvas.shade').hidden")
-    alpha = shade.evaluate(
-        "c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
-        ".filter((_, i) => i % 4 === 3)"
-    )
+    alpha = canvas(shade)[..., 3]
     mask = played.masks[2, 1].astype(float)
-    np.testing.assert_allclose(np.reshape(alpha, mask.shape), 0.78 * (255 - mask), atol=2)
+    np.testing.assert_allclose(alpha, 0.78 * (255 - mask), atol=2)
 
 
 def test_other_episodes_open_and_the_address_keeps_what_is_shown(

@@ -89,7 +89,8 @@ export class Picture {
     const radius = Math.max(8, Math.min(13, width / 26));
     const at = (place) => [place[1] * width, place[0] * height];
     this.arrows.replaceChildren(
-      ...arrows.flatMap(({ from, to, rule }) => arrow(at(from), at(to), radius, ruleColour(rule))),
+      ...arrows.flatMap(({ from, to, rule, faint }) =>
+        arrow(at(from), at(to), radius, ruleColour(rule), faint)),
     );
     while (this.rings.childNodes.length > marks.length) this.rings.lastChild.remove();
     while (this.rings.childNodes.length < marks.length) {
@@ -138,20 +139,32 @@ function rowOfMasks({ image, y }, width, height) {
   return context.getImageData(0, 0, wide, height);
 }
 
-/** A line from ring to ring with a head, on a light edge so that it is seen on any frame. */
-function arrow([x0, y0], [x1, y1], radius, colour) {
+/** A curve from ring to ring with a head, on a light edge so that it is seen on any frame. There
+ * and back do not lie on each other. */
+function arrow([x0, y0], [x1, y1], radius, colour, faint) {
   const length = Math.hypot(x1 - x0, y1 - y0);
   if (length < 2 * radius + 4) return [];
-  const [dx, dy] = [(x1 - x0) / length, (y1 - y0) / length];
-  const [ax, ay] = [x0 + dx * (radius + 2), y0 + dy * (radius + 2)];
-  const [bx, by] = [x1 - dx * (radius + 3), y1 - dy * (radius + 3)];
-  const [cx, cy] = [bx - dx * 9, by - dy * 9];
-  const line = `M${ax} ${ay}L${cx} ${cy}`;
+  const bend = Math.min(26, length * 0.16);
+  const [mx, my] = [
+    (x0 + x1) / 2 - ((y1 - y0) / length) * bend, (y0 + y1) / 2 + ((x1 - x0) / length) * bend,
+  ];
+  const [sx, sy] = towards([x0, y0], [mx, my], radius + 2);
+  const [bx, by] = towards([x1, y1], [mx, my], radius + 3);
+  const [cx, cy] = towards([x1, y1], [mx, my], radius + 12);
+  const [dx, dy] = [(bx - cx) / 9, (by - cy) / 9];
+  const line = `M${sx} ${sy}Q${mx} ${my} ${cx} ${cy}`;
   const head = `M${bx} ${by}L${cx - dy * 5.5} ${cy + dx * 5.5}L${cx + dy * 5.5} ${cy - dx * 5.5}Z`;
-  const edge = svg("path", { class: "arrow-edge", d: line + head });
+  const group = svg("g", { class: faint ? "faint" : "" });
   const shaft = svg("path", { class: "arrow", d: line });
-  const tip = svg("path", { class: "arrow-head", d: head });
+  const tip = svg("path", { d: head });
   shaft.style.stroke = colour;
   tip.style.fill = colour;
-  return [edge, shaft, tip];
+  group.append(svg("path", { class: "arrow-edge", d: line + head }), shaft, tip);
+  return [group];
+}
+
+/** The point that is `far` from one point on the way to another. */
+function towards([x, y], [tx, ty], far) {
+  const share = far / (Math.hypot(tx - x, ty - y) || 1);
+  return [x + (tx - x) * share, y + (ty - y) * share];
 }

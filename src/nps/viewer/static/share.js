@@ -20,10 +20,10 @@ function open() {
   if (!isFrozen()) {
     rows.push(row("Page", "one file that plays offline, with what each rule does when switched off",
       button("Save HTML", (event) => download(event.target, "html"))));
-    for (const [format, hint] of [["gif", "for a README"], ["mp4", "for slides"], ["webp", "small and lossless"]]) {
-      rows.push(row(format.toUpperCase(), `a film of the episode, ${hint}`,
-        button(`Save ${format.toUpperCase()}`, (event) => download(event.target, format))));
-    }
+    const films = ["gif", "mp4", "webp"].map((format) =>
+      button(format.toUpperCase(), (event) => download(event.target, format)));
+    rows.push(row("Film", "GIF for a README, MP4 for slides, WebP small and lossless",
+      el("div", { class: "films" }, films)));
   }
   dialog = el("dialog", { class: "sheet", "aria-label": "Share" },
     el("h2", { text: "Share" }), el("ul", { class: "rows" }, rows),

@@ -109,7 +109,8 @@ function drawMarks(play) {
       rule = fired;
       const context = play.contextAt(t, stage, slot);
       const from = context >= 0 && context !== slot ? play.placeAt(t, context) : null;
-      if (from) arrows.push({ from, to: at, rule });
+      const faint = state.slot !== null && state.slot !== slot;
+      if (from) arrows.push({ from, to: at, rule, faint });
     }
     marks.push({ slot, at, rule, chosen: state.slot === slot });
   }
@@ -173,29 +174,41 @@ export function tellNow() {
     say(play === session.world ? "Your move." : `The last frame of ${play.steps + 1}.`, "soft");
   } else {
     if (play.actions?.[t] >= 0) say(model().actions[play.actions[t]] ?? "", "tag");
-    const fired = [];
-    for (let stage = 0; play.hasRules && stage < play.stages; stage += 1) {
-      for (let slot = 0; slot < play.slots; slot += 1) {
-        if (play.ruleAt(t, stage, slot) >= 0) fired.push([stage, slot]);
-      }
-    }
-    for (const [stage, slot] of fired.slice(0, 4)) parts.push(firing(play, t, stage, slot));
-    if (fired.length > 4) say(`and ${fired.length - 4} more`, "soft");
+    const fired = play.hasRules ? firings(play, t) : [];
+    for (const group of fired.slice(0, 3)) parts.push(firing(play, group));
+    if (fired.length > 3) say(`and ${fired.length - 3} more`, "soft");
     if (play.hasRules && !fired.length) say("no rule fires", "soft");
     if (play.events[t]) say(`truly: ${play.events[t]}`, "soft");
   }
   line.replaceChildren(...parts);
 }
 
-function firing(play, t, stage, slot) {
-  const rule = play.ruleAt(t, stage, slot);
-  const context = play.contextAt(t, stage, slot);
-  const name = el("b", { text: ruleName(model(), rule) });
+/** What fires in a step: slots that the same rule changes, reading the same, are one group. */
+function firings(play, t) {
+  const groups = new Map();
+  for (let stage = 0; stage < play.stages; stage += 1) {
+    for (let slot = 0; slot < play.slots; slot += 1) {
+      const rule = play.ruleAt(t, stage, slot);
+      if (rule < 0) continue;
+      const context = play.contextAt(t, stage, slot);
+      const key = `${rule} ${context === slot ? "itself" : context}`;
+      if (!groups.has(key)) groups.set(key, { rule, context, slots: [] });
+      const { slots } = groups.get(key);
+      if (!slots.includes(slot)) slots.push(slot);
+    }
+  }
+  // The rarest first: it is what happens; the others mostly keep things as they are.
+  return [...groups.values()].sort((a, b) => a.slots.length - b.slots.length);
+}
+
+function firing(play, { rule, context, slots }) {
   const dot = el("i", { class: "dot" });
   dot.style.background = ruleColour(rule);
-  const reads = context < 0 ? "" : context === slot ? ", reading itself"
+  const names = slots.length > 2 ? `${slots.length} slots`
+    : slots.map((slot) => play.slotNames[slot]).join(" and ");
+  const reads = context < 0 ? "" : slots.includes(context) ? ", reading itself"
     : `, reading ${play.slotNames[context]}`;
-  return el("span", {}, dot, name, ` on ${play.slotNames[slot]}${reads}`);
+  return el("span", {}, dot, el("b", { text: ruleName(model(), rule) }), ` on ${names}${reads}`);
 }
 
 // -- choosing and dragging slots in the frame ------------------------------------------------------

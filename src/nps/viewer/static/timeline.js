@@ -42,8 +42,8 @@ function renew() {
   const width = byId("timeline").clientWidth;
   if (!play || !width) return;
   if (view.play?.id !== play.id) view.zoom = 1;
-  const longest = Math.max(...play.slotNames.map((name) => name.length), 6);
-  Object.assign(view, { play, width, labels: width < 520 ? 60 : Math.min(118, 24 + 6.4 * longest) });
+  const longest = Math.max(...[...play.slotNames, play.errorName].map((name) => name.length), 6);
+  Object.assign(view, { play, width, labels: width < 520 ? 60 : Math.min(128, 24 + 6.4 * longest) });
   view.lanes = lanesOf(play);
   view.height = view.lanes.reduce((sum, lane) => sum + lane.height, 0);
   view.plotWidth = width - view.labels - 10;

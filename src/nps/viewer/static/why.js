@@ -130,7 +130,7 @@ function verdict(play, why) {
     if (why.context >= 0) {
       line.append(why.context === why.slot ? ", reading itself" : `, reading ${play.slotNames[why.context]}`);
     }
-    line.append(".");
+    line.append(why.forced ? ", as you forced it." : ".");
   } else {
     line.append(`Nothing fired on ${play.slotNames[why.slot]} here.`);
     if (why.kind === "sequential" && winner && winner.rule >= 0) {
@@ -152,7 +152,9 @@ function flipOf(play, { flip, slot }) {
     : el("span", {}, ruleTag(model(), flip.rule), ` fires on ${play.slotNames[flip.slot]}`);
   const text = el("p", {});
   text.append(`Change ${play.slotNames[slot]} by `, el("b", { text: percent(flip.relative) }), " of its size, and ", to, " instead.");
-  return [text, changes(flip.features)];
+  const read = Object.values(flip.features ?? {}).some((change) => Math.abs(change) > 1e-6);
+  return [text, read ? changes(flip.features)
+    : el("p", { class: "soft", text: "The change is in numbers that none of the features shows." })];
 }
 
 /** Changes of features as bars around the middle, the largest first. */
@@ -212,7 +214,7 @@ function matrix(play, why) {
       const kind = is(why.winner, slot, rule) ? "winner" : is(why.rival, slot, rule) ? "rival" : "";
       const text = `${ruleName(model(), rule)} on ${play.slotNames[slot]}: ${number(score)}`;
       const cell = el("td", {
-        class: `cell ${kind} ${share > 0.55 ? "dark" : ""}`, title: kind ? `${text} (${kind})` : text,
+        class: `cell ${kind} ${share > 0.72 ? "dark" : ""}`, title: kind ? `${text} (${kind})` : text,
         text: roomy ? number(score, 2) : "",
       });
       cell.style.setProperty("--share", share);
@@ -231,11 +233,12 @@ function contextsOf(play, why) {
 function readOf(play, { read, added, slot, context, rule, pictures }) {
   const names = Object.keys(read.primary).slice(0, 16);
   const most = Math.max(1e-12, ...names.map((name) => Math.abs(added.features[name] ?? 0)));
+  const other = read.context && context !== slot;
   const head = el("tr", {}, el("td"), el("th", { text: play.slotNames[slot] }),
-    read.context ? el("th", { text: play.slotNames[context] }) : null, el("th", { text: "added" }), el("td"));
+    other ? el("th", { text: play.slotNames[context] }) : null, el("th", { text: "added" }), el("td"));
   const rows = names.map((name) => el("tr", {},
     el("th", { text: name }), el("td", { text: number(read.primary[name]) }),
-    read.context ? el("td", { text: number(read.context[name]) }) : null,
+    other ? el("td", { text: number(read.context[name]) }) : null,
     el("td", { text: signed(added.features[name] ?? 0) }),
     el("td", { class: "wide" }, deviation((added.features[name] ?? 0) / most, ruleColour(rule)))));
   const parts = [el("table", { class: "numbers" }, head, rows)];
