@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nps.inspect.counterfactual import WhatIf, what_if
+    from nps.inspect.descriptions import Description, describe, describe_all
     from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
     from nps.inspect.explanations import Explanation, explain
     from nps.inspect.intervene import intervened
@@ -32,6 +33,9 @@ _HOME = {
     "Placed": "edits",
     "Scaled": "edits",
     "Explanation": "explanations",
+    "Description": "descriptions",
+    "describe": "descriptions",
+    "describe_all": "descriptions",
     "WhatIf": "counterfactual",
     "what_if": "counterfactual",
     "explain": "explanations",
@@ -44,6 +48,7 @@ _HOME = {
 __all__ = [
     "Acted",
     "Added",
+    "Description",
     "Edits",
     "Explanation",
     "Forced",
@@ -52,6 +57,8 @@ __all__ = [
     "Record",
     "Scaled",
     "WhatIf",
+    "describe",
+    "describe_all",
     "explain",
     "intervened",
     "recorded",

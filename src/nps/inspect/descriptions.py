@@ -1,0 +1,328 @@
+"""A rule in words: when it fires, what it does, what it resembles, and where it is used.
+
+When: a small decision tree on what people can read of the slot, of its context and of the action,
+with its accuracy on held-out episodes. What: a sparse linear law of the change, with its held-out
+R²; a rule that is no such law is said not to be. Both describe what the rule was seen to do, on the
+validation set; they are no proof of what it would do elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from nps.inspect import linear_laws, trees
+from nps.inspect.counterfactual import rule_index, workbench_of
+from nps.inspect.observations import OTHERS, Observations, observe
+from nps.rules import RuleLayer
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+    from numpy import ndarray
+
+FEW = 10
+"""Uses below which nothing is said about a rule."""
+LINEAR = 0.9
+"""R² from which on a rule is called linear."""
+ROUGHLY = 0.5
+"""R² from which on the law is told nevertheless."""
+MOST = 4_000
+"""Examples that a tree or a law is fitted on."""
+INPUTS, INPUT_NUMBERS = 256, 2_000_000
+"""Inputs on which rules are compared, fewer where slots are large."""
+EPISODES = 50
+ACTED = "acted on"
+"""Whether the action is one on this slot."""
+
+
+@dataclass(frozen=True)
+class When:
+    """When a rule fires."""
+
+    tree: tuple[str, ...]
+    """Lines."""
+    accuracy: float
+    """On held-out examples, half of which the rule fired on."""
+    chance: float
+    """Of always giving the more frequent answer."""
+
+
+@dataclass(frozen=True)
+class Does:
+    """What a rule does."""
+
+    sentence: str
+    r2: float | None
+    """Held out; None if there are too few uses."""
+    linear: bool
+
+
+@dataclass(frozen=True)
+class Relative:
+    """Another rule."""
+
+    rule: int
+    similarity: float
+    """Cosine of what the two would add to the same slots."""
+    embedding: float
+    """Cosine of their embeddings, their conditions."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """A rule in words."""
+
+    rule: int
+    name: str
+    uses: int
+    share: float
+    """Of all firings."""
+    when: When | None
+    does: Does | None
+    relatives: tuple[Relative, ...]
+    """The other rules, the most similar first."""
+    by: dict[str, dict[str, float]]
+    """Shares of its uses by object, action and event."""
+    episodes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        when = self.when and {
+            "tree": list(self.when.tree),
+            "accuracy": self.when.accuracy,
+            "chance": self.when.chance,
+        }
+        does = self.does and {
+            "sentence": self.does.sentence,
+            "r2": self.does.r2,
+            "linear": self.does.linear,
+        }
+        return {
+            "rule": self.rule,
+            "name": self.name,
+            "uses": self.uses,
+            "share": self.share,
+            "when": when,
+            "does": does,
+            "relatives": [each.__dict__ for each in self.relatives],
+            "by": self.by,
+        }
+
+    def lines(self, names: Sequence[str] = ()) -> list[str]:
+        """The description in lines."""
+        lines = [f"{self.name}: {self.uses} uses, {self.share:.0%} of all firings"]
+        if self.does is not None:
+            fit = "" if self.does.r2 is None else f" (R² {self.does.r2:.2f})"
+            lines.append(f"does: {self.does.sentence}{fit}")
+        if self.when is not None:
+            right = f"{self.when.accuracy:.0%} right, {self.when.chance:.0%} by chance"
+            lines += [f"when ({right}):", *(f"  {line}" for line in self.when.tree)]
+        for kind, shares in self.by.items():
+            most = sorted(shares.items(), key=lambda item: -item[1])[:4]
+            lines.append(f"by {kind}: " + ", ".join(f"{name} {x:.0%}" for name, x in most))
+        if self.relatives and abs(self.relatives[0].similarity) > 0.5:
+            other = self.relatives[0]
+            lines.append(f"most like rule {other.rule}: similarity {other.similarity:.2f}")
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        first, *later = map(escape, self.lines())
+        return f"<p><b>{first}</b></p><pre>{chr(10).join(later)}</pre>"
+
+
+def describe(source: Any, rule: int | str, episodes: int = EPISODES) -> Description:
+    """A rule in words.
+
+    ::
+
+        nps.inspect.describe(run, "rule 2")
+
+    Args:
+        source: a run, or its workbench.
+        rule: its index or name.
+        episodes: of the validation set that are played.
+    """
+    bench = workbench_of(source)
+    which = rule_index(bench, rule)
+    return describe_all(bench, episodes)[which]
+
+
+def describe_all(source: Any, episodes: int = EPISODES) -> list[Description]:
+    """All rules in words, from the same episodes."""
+    bench = workbench_of(source)
+    seen = observe(bench, episodes)
+    layer = bench.layer
+    assert layer is not None
+    total = max(1, int((seen.rule >= 0).sum()))
+    relatives = all_relatives(layer, seen)
+    found = []
+    for i, name in enumerate(layer.rules.names):
+        used = seen.rule == i
+        uses = int(used.sum())
+        found.append(
+            Description(
+                rule=i,
+                name=name,
+                uses=uses,
+                share=uses / total,
+                when=when_it_fires(seen, i) if uses >= FEW else None,
+                does=what_it_does(seen, i) if uses else None,
+                relatives=relatives[i],
+                by=shares(seen, used),
+                episodes=seen.episodes,
+            )
+        )
+    return found
+
+
+def when_it_fires(seen: Observations, rule: int) -> When | None:
+    """A tree that tells the slots on which a rule fires from as many on which it does not."""
+    fires = seen.rule == rule
+    x, names = seen.columns()
+    x, names, rows = _known(x, names)
+    acted, actions = seen.acted()
+    x = np.concatenate([x, acted], 1)
+    truths = list(actions)
+    if OTHERS in seen.action:
+        x, truths = np.concatenate([x, acted.sum(1, keepdims=True)], 1), [*truths, ACTED]
+    names = (*names, *truths)
+    chosen = _balanced(fires & rows, ~fires & rows)
+    held_out = _held_out(seen, chosen)
+    fitted, tested = chosen[~held_out], chosen[held_out]
+    enough = all(fires[part].sum() >= FEW / 3 for part in (fitted, tested))
+    if not names or not enough or fires[chosen].all():
+        return None
+    tree = trees.grow(x[fitted], fires[fitted])
+    right = trees.predict(tree, x[tested]) == fires[tested]
+    share = float(fires[tested].mean())
+    lines = tuple(trees.lines(tree, names, truths))
+    return When(lines, float(right.mean()), max(share, 1.0 - share))
+
+
+def what_it_does(seen: Observations, rule: int) -> Does:
+    """A sparse linear law of what a rule changes."""
+    used = np.flatnonzero(seen.rule == rule)
+    own = seen.feature_names
+    x, names = seen.columns()
+    x, names, rows = _known(x[used], names)
+    acted, actions = seen.acted()
+    x, names = np.concatenate([x, acted[used]], 1), (*names, *actions)
+    told = np.isfinite(seen.added[used]).all(0)
+    targets = [name for name, known in zip(own, told, strict=True) if known]
+    rows &= np.isfinite(seen.added[used][:, told]).all(1)
+    x, change, used = x[rows][:MOST], seen.added[used][rows][:MOST][:, told], used[rows][:MOST]
+    if not targets or not len(change):
+        return Does("changes nothing that can be read", None, False)
+    on_average = _on_average(change, targets)
+    held_out = _held_out(seen, used)
+    if len(used) < 2 * (x.shape[1] + 1) or not 0 < held_out.sum() < len(used):
+        return Does(f"{on_average} on average, in {len(used)} uses", None, False)
+    one_of = x[:, x.shape[1] - len(actions) :]
+    varied = one_of[:, one_of.std(0) > 0]
+    # Where one of several actions is always done, they say what a constant would.
+    constant = not varied.shape[1] or not (varied.sum(1) == 1.0).all()
+    law = linear_laws.fit(x, change, names, held_out, constant)
+    linear = law.r2 is not None and law.r2 >= LINEAR
+    said = linear_laws.sentence(law, targets)
+    if linear or law.r2 is None:
+        return Does(said, law.r2, linear)
+    said = f"roughly {said}" if law.r2 >= ROUGHLY else f"{on_average} on average"
+    return Does(f"not linear in what can be read; {said}", law.r2, False)
+
+
+def _on_average(change: Float[ndarray, "E F"], targets: Sequence[str]) -> str:
+    mean = change.mean(0)
+    most = np.abs(mean).max()
+    parts = [
+        f"{name} {value:+.2g}"
+        for name, value in zip(targets, mean, strict=True)
+        if most > 0 and abs(value) > 0.05 * most
+    ]
+    return ", ".join(parts) or "no change"
+
+
+def shares(seen: Observations, used: Bool[ndarray, "E"]) -> dict[str, dict[str, float]]:
+    """Shares of a rule's uses by object, action and event."""
+    rows = np.flatnonzero(used)
+    if not len(rows):
+        return {}
+    kinds: dict[str, list[str]] = {"object": [seen.slot_names[m] for m in seen.slot[rows]]}
+    for kind, names in (("action", seen.action), ("event", seen.event)):
+        if names:
+            kinds[kind] = [names[row] for row in rows]
+    return {
+        kind: {name: count / len(rows) for name, count in Counter(names).most_common()}
+        for kind, names in kinds.items()
+    }
+
+
+@torch.no_grad()
+def all_relatives(layer: RuleLayer, seen: Observations) -> list[tuple[Relative, ...]]:
+    """For each rule, the others by the cosine of what they would add to the same slots."""
+    rules, size = layer.rules, seen.read.shape[1]
+    count = min(INPUTS, max(8, INPUT_NUMBERS // (size * len(rules))))
+    fired = np.flatnonzero(seen.rule >= 0)
+    rows = fired if len(fired) else np.arange(len(seen.rule))
+    rows = rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int)]
+    weight = rules.embedding
+    shape = [len(rows), rules.slot_dim]
+    if rules.event_dims == 3:
+        side = round(math.sqrt(size / rules.slot_dim))
+        shape += [side, side]
+    read, context = (
+        torch.as_tensor(part[rows], dtype=weight.dtype, device=weight.device).view(shape)
+        for part in (seen.read, seen.read_context)
+    )
+    would = rules.each(read, context).transpose(0, 1).flatten(1).float()
+    adds, means = _cosines(would), _cosines(rules.tensor("embedding").float())
+    found = []
+    for i in range(len(rules)):
+        others = [Relative(j, adds[i][j], means[i][j]) for j in range(len(rules)) if j != i]
+        found.append(tuple(sorted(others, key=lambda other: -other.similarity)))
+    return found
+
+
+def _cosines(rows: torch.Tensor) -> list[list[float]]:
+    unit = torch.nn.functional.normalize(rows, dim=-1)
+    found: list[list[float]] = (unit @ unit.T).clamp(-1.0, 1.0).tolist()
+    return found
+
+
+def _known(
+    x: Float[ndarray, "E C"], names: Sequence[str]
+) -> tuple[Float[ndarray, "E C"], tuple[str, ...], Bool[ndarray, "E"]]:
+    """Columns that are mostly known, and the rows in which they all are."""
+    known = np.isfinite(x)
+    use = known.mean(0) > 0.8
+    kept = tuple(name for name, used in zip(names, use, strict=True) if used)
+    return x[:, use], kept, known[:, use].all(1)
+
+
+def _balanced(positive: Bool[ndarray, "E"], negative: Bool[ndarray, "E"]) -> Any:
+    """Rows of both kinds, as many of each; always the same ones."""
+    random = np.random.default_rng(0)
+    parts = [np.flatnonzero(positive), np.flatnonzero(negative)]
+    count = min(MOST // 2, *(len(part) for part in parts))
+    if count == 0:
+        return parts[0][:0]
+    chosen = [random.permutation(part)[:count] for part in parts]
+    return np.sort(np.concatenate(chosen))
+
+
+def _held_out(seen: Observations, rows: Any) -> Bool[ndarray, "E"]:
+    """Every third episode; of fewer than three, every third row."""
+    if seen.episodes >= 3:
+        return np.asarray(seen.episode[rows] % 3 == 2)
+    return np.asarray(np.arange(len(rows)) % 3 == 2)
