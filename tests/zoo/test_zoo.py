@@ -15,6 +15,7 @@ from nps import zoo
 from nps.errors import UserError
 from nps.experiments import config_of
 from nps.experiments.export import export
+from nps.experiments.rule_names import rename
 from nps.training import model_folder
 from nps.training.run import Run
 from nps.zoo.add import add, size
@@ -259,6 +260,20 @@ def test_a_model_folder_can_be_exported_again(filled, tmp_path):
     changed = {path.name for path, data in after.items() if data not in before.values()}
     assert changed == {"card.json"}
     assert nps.load(tmp_path / "again").card["licence"] == "MIT"
+
+
+def test_a_test_of_a_model_folder_and_names_of_rules_go_with_it(filled, tmp_path):
+    shutil.copytree(filled / "weights" / "tiny", tmp_path / "one")
+    path = tmp_path / "one" / "card.json"
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps({**card, "test": {}, "verdict": "", "numbers": []}))
+    rename(nps.load(tmp_path / "one"), 1, "to the right")
+    commands("eval", str(tmp_path / "one"))
+    again = export(tmp_path / "one", tmp_path / "two")
+    assert again["test"]["mse"] == pytest.approx(card["test"]["mse"])
+    assert again["numbers"][0][0] == "Error (MSE)"
+    layer = nps.load(tmp_path / "two").workbench.layer
+    assert layer.rules.names[1] == "to the right"
 
 
 def test_add_refuses(small_zoo, run, tmp_path, monkeypatch):

@@ -14,12 +14,10 @@ from typing import Any, TypedDict
 import torch
 
 from nps.errors import UserError
-from nps.experiments import config_of, find_experiment
-from nps.experiments.experiment import Experiment
-from nps.experiments.headline import Headline
+from nps.experiments import config_of, find_experiment, rule_names
 from nps.experiments.results import Result, read_run
 from nps.files import whole_folder
-from nps.reading import read_bytes
+from nps.reading import MAX_BYTES, exists, read_bytes
 from nps.training import model_folder
 from nps.training.checkpoint import Checkpoint
 from nps.training.config import SCHEMA, TrainConfig, flag, to_json
@@ -36,7 +34,11 @@ DATA = {
 MADE = "made by nps from the config"
 
 
-class Numbers(TypedDict):
+class Tested(TypedDict):
+    """The fields of a card that are about the test."""
+
+    test: dict[str, Any]
+    verdict: str
     columns: list[str]
     numbers: list[list[str]]
 
@@ -66,7 +68,7 @@ def export(
     if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
         raise UserError(f"{run.folder}: damaged, its model has weights that are not finite")
     card = card_of(run, checkpoint, licence)
-    more = _more_files(run, card) if is_model_folder(run.folder) else {}
+    more = _files_beside(run)
     if note:
         card["note"] = note
     field = find_experiment(saved["experiment"]).data_field
@@ -82,26 +84,28 @@ def export(
     return card
 
 
-def _more_files(run: Run, card: Card) -> dict[str, bytes]:
-    names = card["files"].keys() - {model_folder.MODEL}
-    return {
-        name: read_bytes(run.folder / name, most=card["files"][name]["bytes"]) for name in names
-    }
+def _files_beside(run: Run) -> dict[str, bytes]:
+    """The other files of a model folder, and the names that were given to rules."""
+    files = read_card(run.folder)["files"] if is_model_folder(run.folder) else {}
+    sizes = {name: files[name]["bytes"] for name in files.keys() - {model_folder.MODEL}}
+    if exists(run.folder / rule_names.FILE):  # it may have changed since
+        sizes[rule_names.FILE] = MAX_BYTES
+    return {name: read_bytes(run.folder / name, most=most) for name, most in sizes.items()}
 
 
 def card_of(run: Run, checkpoint: Checkpoint, licence: str | None = None) -> Card:
     """The card of a run, or that of a model folder."""
-    if is_model_folder(run.folder):
-        card = read_card(run.folder)
-        return card if licence is None else {**card, "licence": licence}
     result = read_run(run.folder)
     if result.mismatch:
         raise UserError(result.mismatch)
+    if is_model_folder(run.folder):
+        card = read_card(run.folder)
+        card = card if licence is None else {**card, "licence": licence}
+        return card if card["test"] else {**card, **_tested(result)}
     saved, config = run.read(), config_of(run)
     experiment = find_experiment(result.experiment)
     preset = experiment.presets.get(result.preset)
     best = checkpoint.which("best") == "best"
-    headline = experiment.headline(result.test, result.config) if result.tested else None
     return {
         "schema": SCHEMA,
         "about": preset.about if preset is not None else experiment.about,
@@ -112,10 +116,8 @@ def card_of(run: Run, checkpoint: Checkpoint, licence: str | None = None) -> Car
         "licence": licence,
         "trained": _trained(result, _command(saved)),
         "changed": _changed(config, preset.config) if preset is not None else {},
-        "test": without_paths(result.test),
-        "verdict": headline.verdict if headline is not None else "",
         "note": "",
-        **_numbers(experiment, result, headline),
+        **_tested(result),
     }
 
 
@@ -164,13 +166,18 @@ def _changed(config: TrainConfig, preset: TrainConfig) -> dict[str, list[Any]]:
     }
 
 
-def _numbers(
-    experiment: Experiment[Any, Any], result: Result, headline: Headline | None
-) -> Numbers:
-    """The table of the headline; of experiments without one, the first of the main metrics."""
+def _tested(result: Result) -> Tested:
+    """The test of a run as a card has it: the table of the headline, or the main metrics."""
+    experiment = find_experiment(result.experiment)
+    if not result.tested:
+        return {"test": {}, "verdict": "", "columns": ["", "Model"], "numbers": []}
+    headline = experiment.headline(result.test, result.config)
     if headline is not None:
+        verdict, columns = headline.verdict, list(headline.table.columns)
         rows = [list(map(str, row)) for row in headline.table.rows]
-        return {"columns": list(headline.table.columns), "numbers": rows}
-    shown = [name for name in experiment.main_metrics if isinstance(result.test.get(name), float)]
-    rows = [[name, f"{result.test[name]:.4g}"] for name in shown[:3]]
-    return {"columns": ["", "Model"], "numbers": rows}
+    else:
+        numbers = {name: result.test.get(name) for name in experiment.main_metrics[:3]}
+        rows = [[name, f"{x:.4g}"] for name, x in numbers.items() if isinstance(x, float)]
+        verdict, columns = "", ["", "Model"]
+    test = without_paths(result.test)
+    return {"test": test, "verdict": verdict, "columns": columns, "numbers": rows}
