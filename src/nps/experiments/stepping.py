@@ -144,6 +144,8 @@ class SteppedWorkbench(Workbench, Generic[E, S]):
             return state
         slots = self.slots_of(state)
         flat = placed(self, slots.flatten(1).cpu().numpy(), edits, step)
+        if not np.isfinite(flat).all():
+            raise UserError(f"placed: at step {step} a slot has no such feature to set")
         return self.with_slots(state, torch.from_numpy(flat).to(slots).view_as(slots))
 
     def _acted(self, edits: Edits) -> dict[int, int]:

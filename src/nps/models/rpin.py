@@ -163,6 +163,13 @@ class RPIN(nn.Module):
         trace = Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True))) if traces else None
         return Prediction(self.box(flat).float(), masks, trace)
 
+    def step(
+        self, slots: Float[Tensor, "B M C 7 7"], latent: Float[Tensor, "B 8"], frame: int
+    ) -> Float[Tensor, "B M C 7 7"]:
+        """The slots of one frame later, of those of `frame`; the picture is frame 0."""
+        told = self._told(latent, frame + 1)[:, frame]
+        return self._frame(slots, told, self._weights(), False)[0]
+
     @compiled_on_gpu
     def _frame(
         self,

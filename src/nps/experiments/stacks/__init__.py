@@ -18,7 +18,9 @@ from nps.experiments.stacks.inspect import inspect_stacks
 from nps.experiments.stacks.presets import PRESETS, QUICK
 from nps.experiments.stacks.report import Tested, write_report
 from nps.experiments.stacks.task import StacksTask
+from nps.experiments.stacks.workbench import StacksWorkbench
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
 
 __all__ = ["PRESETS", "QUICK", "Config", "Stacks", "StacksTask"]
 
@@ -50,3 +52,6 @@ class Stacks(Experiment[Config, StacksTask]):
 
     def inspect(self, task: StacksTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_stacks(task, model)
+
+    def workbench(self, task: StacksTask, model: Any) -> Workbench:
+        return StacksWorkbench(task, model)

@@ -1,0 +1,189 @@
+"""Falling towers in the workbench: one picture is given, all frames after it are predicted.
+
+The latent, of what the picture does not tell, is the likeliest one, 0. A slot is a feature map; its
+place is what the model's box says of it. The rule layer reads another map, and what it returns is
+added to the slot: of that, a way of one frame can be read, but no place.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nps.errors import UserError
+from nps.experiments.stacks.evaluation import errors
+from nps.experiments.stacks.painting import PIXELS, paint, spread
+from nps.experiments.stacks.task import StacksTask
+from nps.experiments.stepping import KEPT, Episode, Frame, SteppedWorkbench, require_feature
+from nps.inspect.edits import Edits
+from nps.inspect.grids import to_bytes
+from nps.inspect.playback import Playback
+from nps.models.rpin import CELLS, LATENT, MASK, RPIN
+from nps.worlds import stacks
+from nps.worlds.stacks import BOX, KINDS, Episodes
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
+    from numpy import ndarray
+
+COLOURS = ("red", "green", "blue", "yellow", "cyan", "magenta")
+PLACES = ("column", "row", "width", "height")
+"""What a box says, in its order."""
+WAYS = ("way across", "way down")
+"""Of one frame; shown of what the rule layer reads, where slots are added to."""
+SHOWN = 2
+"""Of `PLACES`: all boxes have the same size."""
+
+
+@dataclass(frozen=True)
+class Fall(Episode):
+    tower: Episodes
+    images: UInt8[Tensor, "T+1 H W 3"]
+    centres: Float[Tensor, "T+1 M 2"]
+    """Columns and rows."""
+    slots: Float[Tensor, "M C 7 7"]
+    """Of the picture."""
+
+
+class StacksWorkbench(SteppedWorkbench[Fall, Tensor]):
+    """Its state is the slots."""
+
+    task: StacksTask
+    model: RPIN
+    fps = 8.0
+    error_name = "1000 × squared distance"
+    decodes = True
+
+    def __init__(self, task: StacksTask, model: RPIN) -> None:
+        super().__init__(task, model)
+        self._fall = lru_cache(KEPT)(self._make_fall)
+
+    def count(self) -> int:
+        return len(self.task.episodes["validation"].kind)
+
+    def title(self, episode: int) -> str:
+        return f"validation tower {episode}"
+
+    # -- what is true -------------------------------------------------------------------------
+
+    def episode(self, number: int, acted: Mapping[int, int]) -> Fall:
+        return self._fall(number)
+
+    @torch.no_grad()
+    def _make_fall(self, number: int) -> Fall:
+        frames = self.task.config.test_frames
+        tower = self.task.episodes["validation"].at(slice(number, number + 1))
+        every = [stacks.render(tower.shapes(t), tower.colour, pixels=PIXELS, samples=1)
+                 for t in range(frames + 1)]  # fmt: skip
+        given = stacks.render(tower.shapes(0), tower.colour, pixels=self.task.config.pixels)
+        boxes = stacks.boxes(tower.position[:, 0])
+        slots = self.model.encode(self.model.backbone(given), boxes)[0]
+        colours = [COLOURS[i] for i in tower.colour[0].tolist()]
+        kinds = [KINDS[i] for i in tower.kind[0].tolist()]
+        names = tuple(f"{colour} {kind}" for colour, kind in zip(colours, kinds, strict=True))
+        events = tuple(happened(tower, colours, t) for t in range(frames))
+        centres = stacks.centres(tower.position[0, : frames + 1])
+        return Fall(events, names, None, tower, torch.cat(every), centres, slots)
+
+    # -- what can be read of a slot -----------------------------------------------------------
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return PLACES[:SHOWN] + (WAYS if self.model.residual else ())
+
+    @cached_property
+    def _box(self) -> tuple[Float[ndarray, "4 D"], Float[ndarray, "4"]]:
+        """From slots to boxes."""
+        weight, bias = self.model.box.weight, self.model.box.bias
+        return weight.detach().cpu().numpy(), bias.detach().cpu().numpy()
+
+    @cached_property
+    def _layer_box(self) -> tuple[Float[ndarray, "4 S"], Float[ndarray, "4"]]:
+        """From what the rule layer reads to what it says of boxes, if nothing were cut off at 0."""
+        weight, bias = self.model.predict.weight[..., 0, 0].detach(), self.model.predict.bias
+        box = self.model.box.weight.detach().unflatten(1, (-1, CELLS * CELLS))
+        back = torch.einsum("fdn,dc->fcn", box, weight).flatten(1).cpu().numpy()
+        assert bias is not None
+        shift = (box.sum(-1) @ bias.detach()).cpu().numpy()
+        return back, shift if self.model.residual else shift + self._box[1]
+
+    def features(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M F"]:
+        weight, bias = self._box
+        return self._named(slots @ weight[:SHOWN].T + bias[:SHOWN], ways=False)
+
+    def layer_features(self, before: Float[ndarray, "*batch M S"]) -> Float[ndarray, "*batch M F"]:
+        weight, bias = self._layer_box
+        read = before @ weight[:SHOWN].T + bias[:SHOWN]
+        return self._named(read, ways=self.model.residual)
+
+    def _named(self, read: Float[ndarray, "*batch 2"], *, ways: bool) -> Float[ndarray, "*batch F"]:
+        """Places or ways; what is not known is NaN."""
+        if not self.model.residual:
+            return read
+        unknown = np.full_like(read, np.nan)
+        return np.concatenate([unknown, read] if ways else [read, unknown], -1)
+
+    def direction(self, feature: str) -> Float[ndarray, "D"]:
+        along: ndarray = np.linalg.pinv(self._box[0])[:, require_feature(self, feature) % SHOWN]
+        return along
+
+    def layer_direction(self, feature: str) -> Float[ndarray, "S"]:
+        weight = self._layer_box[0]
+        along: ndarray = np.linalg.pinv(weight)[:, require_feature(self, feature) % SHOWN]
+        return along
+
+    # -- what the model makes of it -----------------------------------------------------------
+
+    def play(self, episode: int, edits: Edits = Edits()) -> Playback:  # noqa: B008, it is frozen
+        if any(edit.step == 0 for edit in edits.placed):
+            raise UserError("placed: at step 0 boxes are given, expected a later step")
+        return super().play(episode, edits)
+
+    def start(self, episode: Fall) -> Tensor:
+        return episode.slots
+
+    def advance(self, episode: Fall, state: Tensor, step: int) -> Tensor:
+        latent = torch.zeros(1, LATENT, device=state.device)
+        return self.model.step(state.unsqueeze(0), latent, step)[0]
+
+    def slots_of(self, state: Tensor) -> Float[Tensor, "M C 7 7"]:
+        return state
+
+    def with_slots(self, state: Tensor, slots: Float[Tensor, "M C 7 7"]) -> Tensor:
+        return slots
+
+    def frame(self, episode: Fall, state: Tensor, step: int) -> Frame:
+        flat, true = state.flatten(1), episode.centres[step]
+        if step:
+            boxes = self.model.box(flat).float()
+            masks = self.model.mask(flat).float().sigmoid().unflatten(-1, (MASK, MASK))
+        else:
+            boxes = torch.cat([true, torch.full_like(true, BOX)], -1)
+            masks = stacks.masks(episode.tower.shapes(0))[0].float()
+        shares = spread(masks, boxes)
+        drawn = paint(shares, episode.tower.colour[0]) if step else episode.images[0]
+        return Frame(
+            episode.images[step].cpu().numpy(),
+            drawn.cpu().numpy(),
+            flat.cpu().numpy(),
+            error=float(errors(boxes[:, :2], true)),
+            masks=to_bytes(shares.cpu().numpy()),
+            places=boxes[:, :2].flip(-1).clamp(0.0, 1.0).cpu().numpy(),
+        )
+
+
+def happened(tower: Episodes, names: list[str], step: int) -> str:
+    """Which shapes meet, or reach the floor or a wall, in a step."""
+    before, after = (tower.touched[0, t] for t in (step, step + 1))
+    met = (after & ~before).tolist()
+    landed = (tower.grounded[0, step + 1] & ~tower.grounded[0, step]).tolist()
+    pairs = itertools.combinations(range(len(names)), 2)
+    meets = [f"{names[i]} meets {names[j]}" for i, j in pairs if met[i][j]]
+    return ", ".join([*meets, *(f"{n} lands" for n, now in zip(names, landed, strict=True) if now)])
