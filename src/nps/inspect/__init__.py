@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nps.inspect.descriptions import Description, describe, describe_all
     from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
     from nps.inspect.explanations import Explanation, explain
+    from nps.inspect.films import Animation, animate
     from nps.inspect.intervene import intervened
     from nps.inspect.playback import Playback, Record
     from nps.inspect.recording import recorded
@@ -39,6 +40,8 @@ _HOME = {
     "WhatIf": "counterfactual",
     "what_if": "counterfactual",
     "explain": "explanations",
+    "Animation": "films",
+    "animate": "films",
     "intervened": "intervene",
     "Playback": "playback",
     "Record": "playback",
@@ -48,6 +51,7 @@ _HOME = {
 __all__ = [
     "Acted",
     "Added",
+    "Animation",
     "Description",
     "Edits",
     "Explanation",
@@ -57,6 +61,7 @@ __all__ = [
     "Record",
     "Scaled",
     "WhatIf",
+    "animate",
     "describe",
     "describe_all",
     "explain",

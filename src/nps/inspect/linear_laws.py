@@ -103,6 +103,7 @@ def sentence(law: Law, targets: Sequence[str], subject: str = "the slot") -> str
             total = " ".join(
                 f"{'+' if c > 0 else '−'} {_term(abs(c), n)}" for c, n in terms
             ).removeprefix("+ ")
+            total = f"−{total[2:]}" if total.startswith("− ") else total
             parts.append(f"{target} of {subject} += {total}")
     return ", ".join(parts) if parts else "changes nothing that can be read"
 
