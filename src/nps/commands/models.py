@@ -70,7 +70,8 @@ def _list() -> None:
             ]
         )
     columns = ["Name", "Experiment", "Size", "Test", "Seed", "Settings"]
-    table = Table(columns, rows, f"{len(rows)} models, {size(found) / 1e6:.1f} MB together.")
+    many = "1 model" if len(rows) == 1 else f"{len(rows)} models"
+    table = Table(columns, rows, f"{many}, {size(found) / 1e6:.2f} MB.")
     Report("Models that ship with nps", [table]).show(Console())
     if rows:
         print(f'\nLoad one: nps.load("{rows[0][0]}"), or nps eval {rows[0][0]}')
