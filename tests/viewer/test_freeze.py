@@ -205,6 +205,11 @@ def test_every_firing_has_its_reason_and_every_rule_its_absence(session, page):
     assert found(answers, "/api/play", {"model": 1, "episode": 3, "edits": {}})["stages"] == 2
 
 
+def test_rules_are_described(page):
+    answers = stored(page)["answers"]
+    assert len(found(answers, "/api/rules", {"model": 0})["rules"]) == 6
+
+
 def test_equal_answers_are_stored_once(page):
     """The true frames are the same whatever the model is told."""
     answers = stored(page)["answers"]

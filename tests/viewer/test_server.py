@@ -16,6 +16,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from nps.inspect.edits import Acted, Edits
+from nps.inspect.explanations import explain
 from nps.viewer import session as sessions
 from nps.viewer.session import Session
 from tests.viewer.fake import FakeRun, FakeWorkbench
@@ -134,6 +135,15 @@ def test_frames(client):
         ("frames", {"play": "{play}", "kind": "slots", "sheet": 0}, "kind: got 'slots', expected"),
         ("frames", {"play": "{play}", "kind": "true", "sheet": 1}, "sheet: got 1, expected 0 to 0"),
         ("frames", {"play": "{play}", "kind": None, "sheet": 0}, "kind: got null"),
+        ("rules", {"model": 2}, "this model has no rules"),
+        ("why", {"play": "{play}", "step": 12, "stage": 0, "slot": 0}, "step: got 12, expected"),
+        ("why", {"play": "{play}", "step": 0, "stage": 1, "slot": 0}, "stage: got 1, expected"),
+        ("why", {"play": "{play}", "step": 0, "stage": 0, "slot": -1}, "slot: got -1, expected"),
+        ("why", {"play": "{play}", "step": 0, "slot": 0}, "stage: got null, expected a whole"),
+        ("why", {"play": "x", "step": 0, "stage": 0, "slot": 0}, "play: not known any more"),
+        ("html", {"model": 0, "episode": 99}, "episode: got 99"),
+        ("html", {"model": 0, "episode": 0, "compare": 7}, "compare: expected an object"),
+        ("html", {"model": 0, "episode": 0, "compare": {"model": 9, "episode": 0}}, "model: got 9"),
         ("world/act", {"world": "x", "action": 0}, "world: not open any more"),
         ("world/start", {"model": 0, "seed": -1}, "seed: got -1"),
     ],
@@ -142,6 +152,63 @@ def test_mistakes_are_one_line(client, route, body, message):
     if body.get("play") == "{play}":
         body = body | {"play": client.call("play", model=0, episode=0)["play"]}
     assert message in error(client, route, **body)
+
+
+# -- why, and what the rules do -------------------------------------------------------------------
+
+
+def test_why_is_what_explain_says(client):
+    bench = FakeWorkbench(rules=12, stages=2)
+    playback = bench.play(1)
+    play = client.call("play", model=1, episode=1)["play"]
+    for step, stage, slot in ((0, 0, 0), (3, 1, 2), (11, 0, 1)):
+        found = client.call("why", play=play, step=step, stage=stage, slot=slot)
+        ours = explain(bench, playback, step, slot, stage).to_json(lambda picture: "drawn")
+        assert found["rule"] == playback.record.rule[step, stage, slot]
+        assert found["winner"]["rule"] == ours["winner"]["rule"]
+        assert found["margin"] == pytest.approx(ours["margin"], rel=1e-4)
+        np.testing.assert_allclose(found["scores"], playback.record.rule_scores[step, stage], 1e-4)
+        assert all(url.startswith("data:image/png") for url in found["pictures"].values())
+
+
+def test_rules_are_described_once(client):
+    found = client.call("rules", model=0)
+    assert found["episodes"] == 5
+    assert [rule["rule"] for rule in found["rules"]] == list(range(6))
+    assert sum(rule["share"] for rule in found["rules"]) == pytest.approx(1.0, abs=1e-4)
+    for rule in found["rules"]:
+        for shares in rule["by"].values():
+            assert sum(shares.values()) == pytest.approx(1.0, abs=1e-4)
+    assert client.call("rules", model=0) == found
+
+
+def test_long_episodes_are_described_by_few():
+    run = FakeRun(FakeWorkbench(steps=400, episodes=9))
+    with served(Session([run])) as client:
+        assert client.call("rules", model=0)["episodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "media", "begin"),
+    [("gif", "image/gif", b"GIF89a"), ("webp", "image/webp", b"RIFF")],
+)
+def test_films(client, kind, media, begin):
+    pytest.importorskip("PIL")
+    play = client.call("play", model=0, episode=0, edits={"disabled": [1]})["play"]
+    body = json.dumps({"play": play, "format": kind}).encode()
+    answer = client.send("POST", "/api/film", body)
+    assert answer.status == 200
+    assert answer.headers["content-type"] == media
+    assert answer.body.startswith(begin)
+
+
+def test_films_that_cannot_be(client, monkeypatch):
+    monkeypatch.setattr("nps.inspect.films.MOST_FRAMES", 12)
+    play = client.call("play", model=0, episode=0)["play"]
+    assert "got 13 frames, expected at most 12" in error(client, "film", play=play, format="gif")
+    assert "format: got 'exe', expected one of gif" in error(
+        client, "film", play=play, format="exe"
+    )
 
 
 # -- memory ---------------------------------------------------------------------------------------

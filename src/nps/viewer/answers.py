@@ -6,17 +6,21 @@ The server and the frozen page take their answers from here alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from nps.errors import UserError
 from nps.inspect.edits import Edits
 from nps.inspect.explanations import explain
+from nps.inspect.films import MEDIA, Format, animate
 from nps.inspect.playback import first_difference
 from nps.viewer import keeping, payload, sheets
 from nps.viewer.png import data_url, png
 from nps.viewer.session import Content, Play, Session, text, whole
 
 Answer = dict[str, Any] | Content
+
+LEAST_EPISODES, MOST_EPISODES, MOST_STEPS = 2, 50, 1_000
+"""What rules are described by: many short episodes, or few long ones."""
 
 
 def answer(session: Session, route: str, body: Mapping[str, Any]) -> Answer:
@@ -69,6 +73,14 @@ def why(session: Session, body: Mapping[str, Any]) -> Answer:
     return found
 
 
+def rules(session: Session, body: Mapping[str, Any]) -> Answer:
+    model = session.shown(body)
+    if model.workbench.layer is None:
+        raise UserError("this model has no rules")
+    steps = session.playback(Play(model, 0, Edits())).steps
+    return model.rules(max(LEAST_EPISODES, min(MOST_EPISODES, MOST_STEPS // max(1, steps))))
+
+
 def rename(session: Session, body: Mapping[str, Any]) -> Answer:
     return keeping.rename(session.shown(body), whole(body, "rule"), text(body, "name"))
 
@@ -78,10 +90,19 @@ def save(session: Session, body: Mapping[str, Any]) -> Answer:
     return keeping.save(session.shown(body), Edits.from_json(body.get("edits", {})), name)
 
 
+def film(session: Session, body: Mapping[str, Any]) -> Answer:
+    asked, kind = session.known(body), cast("Format", text(body, "format"))
+    playback, bench = session.playback(asked), asked.model.workbench
+    made = animate(playback, None, kind, fps=bench.fps, rule_names=bench.rule_names)
+    return Content(made.data, MEDIA[made.format])
+
+
 def html(session: Session, body: Mapping[str, Any]) -> Answer:
     from nps.viewer.freeze import frozen_page
 
     asked, other = session.asked(body), body.get("compare")
+    if other is not None and not isinstance(other, Mapping):
+        raise UserError("compare: expected an object with model and episode")
     compare = None if other is None else session.asked(other).model.number
     found = frozen_page(session, asked.model.number, asked.episode, body.get("edits"), compare)
     return Content(found.encode(), "text/html")
@@ -100,8 +121,10 @@ ROUTES: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
     "/api/play": play,
     "/api/frames": frames,
     "/api/why": why,
+    "/api/rules": rules,
     "/api/rename": rename,
     "/api/save": save,
+    "/api/film": film,
     "/api/html": html,
     "/api/world/start": world_start,
     "/api/world/act": world_act,

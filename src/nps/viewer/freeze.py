@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nps.viewer.answers import ROUTES, answer
+from nps.viewer.answers import answer
 from nps.viewer.bundle import page
 from nps.viewer.payload import canonical
 from nps.viewer.png import data_url
@@ -55,9 +55,7 @@ def frozen_page(
         frozen.episode({"model": 1, "episode": episode, "edits": {}})
         start["with"] = 1
     if shown["rules"]:
-        if "/api/rules" in ROUTES:
-            for number in range(len(numbers)):
-                frozen.ask("/api/rules", {"model": number})
+        frozen.ask("/api/rules", {"model": 0})
         frozen.explanations(plays)
         frozen.what_ifs(episode, edits, shown["rules"])
     title = f"{frozen.session.models[0].title}: {shown['title']}"

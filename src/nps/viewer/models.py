@@ -10,10 +10,11 @@ from typing import Any, Self
 
 from nps.errors import UserError
 from nps.experiments import find_experiment
+from nps.inspect.descriptions import describe_all
 from nps.inspect.workbench import Workbench
 from nps.reading import read_json
 from nps.rules import ParallelNPS
-from nps.viewer.payload import number
+from nps.viewer.payload import number, plain
 from nps.zoo import is_shipped
 
 
@@ -29,6 +30,7 @@ class Shown:
         self.number, self.run = number, run
         self.lock = RLock()
         """Held while the model computes: hooks and caches of a model are not for two threads."""
+        self._described: dict[str, Any] | None = None
 
     @cached_property
     def workbench(self) -> Workbench:
@@ -57,6 +59,17 @@ class Shown:
         other = copy.copy(self)
         other.number = number
         return other
+
+    def rules(self, episodes: int) -> dict[str, Any]:
+        """What its rules do, from so many episodes; found once, while names may change."""
+        bench = self.workbench
+        with self.lock:
+            if self._described is None:
+                count = min(episodes, bench.count())
+                found = [plain(each.to_json()) for each in describe_all(bench, count)]
+                self._described = {"rules": found, "episodes": count}
+            named = zip(self._described["rules"], bench.rule_names, strict=True)
+            return self._described | {"rules": [rule | {"name": name} for rule, name in named]}
 
     def about(self) -> dict[str, Any]:
         """What the page needs to know of it, but for the names of its slots."""
