@@ -128,7 +128,7 @@ def test_a_knowing_model_is_right_and_its_slots_can_be_read():
     assert not play.error.any()
     assert play.slot_names == tuple(f"block {m}" for m in range(5))
     positions = bench.task.sets["validation"].positions[0].numpy()
-    assert play.places * GRID == pytest.approx(positions + 0.5, abs=1e-3)
+    assert play.places * GRID == pytest.approx(positions + 0.5, abs=0.01)
     assert play.feature_names == ("row", "column")
     assert bench.drags
     assert bench.keys["ArrowUp"] == [1, 6, 11, 16, 21]
@@ -180,7 +180,7 @@ def test_a_block_is_dragged_in_the_true_world_too():
     row, column = next(c for c in np.ndindex(GRID, GRID) if c not in taken)
     place = [Placed(3, 2, "row", (row + 0.5) / GRID), Placed(3, 2, "column", (column + 0.5) / GRID)]
     edited = bench.play(0, Edits(placed=tuple(place)))
-    assert edited.places[3, 2] * GRID == pytest.approx([row + 0.5, column + 0.5], abs=1e-3)
+    assert edited.places[3, 2] * GRID == pytest.approx([row + 0.5, column + 0.5], abs=0.01)
     assert edited.right.all()
     assert (edited.true[3] != bench.play(0).true[3]).any()
     row, column = positions[0].tolist()  # where block 0 is: the true block stays

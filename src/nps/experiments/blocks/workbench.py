@@ -107,8 +107,7 @@ class BlocksWorkbench(WorldModelWorkbench):
 
     def cells(self, slots: Float[Tensor, "*batch M D"]) -> Int[Tensor, "*batch objects 2"]:
         """Row and column of each block on the grid, as the probe reads them."""
-        places = self.places(slots.cpu().numpy())
-        assert places is not None
+        places = self.features(slots.cpu().numpy())
         cell = np.clip(np.floor(places * GRID), 0, GRID - 1).astype(np.int8)
         return torch.from_numpy(cell).to(slots.device)[..., self.slot_of.slot, :]
 

@@ -79,7 +79,8 @@ class Imagination(World):
         if not right and self._parted is None:
             slot = int(away.argmax())
             self._parted = Parted(self._step, slot, last_rule(self._record, slot))
-        places = self._bench.places(self._slots.cpu().numpy())
+        maps = self._bench.maps(scene.images)
+        places = self._bench.places(self._slots[None].cpu().numpy(), maps)[0]
         record = self._record
         return Moment(
             self._step,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ LEAST, MOST = 200, 2_000
 """Images of the pool; as many encodings are kept besides."""
 SECONDS = 2.0
 """Time to encode the pool, once there are enough: slot attention takes milliseconds an image."""
+BYTES = 64_000_000
+"""Most of their images."""
 AT_ONCE = 50
 
 
@@ -71,7 +74,7 @@ class Pool:
     @torch.no_grad()
     def encode(self, images: Shaped[Tensor, "n H W C"]) -> Float[Tensor, "n M D"]:
         """The slots of at least one image; equal ones are encoded once."""
-        keys = [row.tobytes() for row in images.flatten(1).cpu().numpy()]
+        keys = [sha256(row).digest() for row in images.flatten(1).cpu().numpy()]
         new = {key: n for n, key in enumerate(keys) if key not in self._known}
         if len(self._known) + len(new) > MOST:
             self._known.clear()
@@ -94,6 +97,7 @@ class Pool:
             parts.append(
                 Encoded(starts.episode[at], starts.time[at], images, self.model.encode(images))
             )
-            if len(parts) * AT_ONCE >= LEAST and time.monotonic() > until:
+            size = images.nbytes * len(parts)
+            if size > BYTES or (len(parts) * AT_ONCE >= LEAST and time.monotonic() > until):
                 break
         return Encoded(*map(torch.cat, zip(*parts, strict=True)))

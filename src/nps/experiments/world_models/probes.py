@@ -21,6 +21,8 @@ LEAST = 0.8
 """Held-out R² from which a probe is used."""
 HELD_OUT = 4
 """One of so many images is held out."""
+STILL = 1e-3
+"""Standard deviation of what does not vary: a thousandth of the picture."""
 RIDGE = 1e-3
 """Of the average variance of a slot's numbers. Without it a probe reads directions that hardly vary
 in encodings, which are noise in predictions."""
@@ -121,6 +123,7 @@ def _r2(pairs: tuple[ndarray, ndarray], weight: ndarray, bias: ndarray) -> ndarr
     x, y = pairs
     if not len(x):
         return np.zeros(y.shape[1])
-    left = np.square(y - x @ weight - bias).sum(0)
-    total = np.square(y - y.mean(0)).sum(0)
-    return np.where(total > 0, 1 - left / np.where(total > 0, total, 1.0), 0.0)
+    left = np.square(y - x @ weight - bias).mean(0)
+    total = y.var(0)
+    vary = total > STILL**2
+    return np.where(vary, 1 - left / np.where(vary, total, 1.0), 0.0)

@@ -45,7 +45,8 @@ def recorded_scene(data: Episodes, episode: int, edits: Edits) -> Scene:
     which = torch.full_like(time, episode)
     actions = acted(data.actions(which[:-1], time[:-1]), edits)
     first = min((edit.step for edit in edits.acted), default=None)
-    return Scene(data.images(which, time), actions, known=None if first is None else first + 1)
+    events = ("",) * len(actions)
+    return Scene(data.images(which, time), actions, events, None if first is None else first + 1)
 
 
 def acted(actions: Shaped[Tensor, "T ..."], edits: Edits) -> Tensor:

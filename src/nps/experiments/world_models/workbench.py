@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nps.errors import UserError
-from nps.experiments.world_models.nearest import AT_ONCE, Drawn, Pool
+from nps.experiments.world_models.nearest import AT_ONCE, Pool
 from nps.experiments.world_models.probes import Probe
 from nps.experiments.world_models.scenes import Scene, frames, recorded_scene
 from nps.experiments.world_models.unrolling import Unrolled, unroll
@@ -41,10 +41,12 @@ FAINT = 0.02
 PLACE = ("row", "column")
 
 
-class Unedited(NamedTuple):
+class Truth(NamedTuple):
+    """What does not depend on what the model predicts."""
+
     scene: Scene
-    unrolled: Unrolled
-    drawn: Drawn
+    maps: Float[Tensor, "T+1 M h w"]
+    """Where in each true image a slot looks."""
 
 
 class WorldModelWorkbench(Workbench):
@@ -73,34 +75,35 @@ class WorldModelWorkbench(Workbench):
     @torch.no_grad()
     def play(self, episode: int, edits: Edits = Edits()) -> Playback:  # noqa: B008, it is frozen
         require_index("episode", episode, self.count())
-        before = self._unedited(episode)
-        if not edits:
-            return self._playback(*before)
-        slots, acts = self.model.actions.slots, len(self.actions)
-        require_steps(edits, len(before.scene.actions), slots, acts)
-        scene = self.scene(episode, edits) if edits.acted or edits.placed else before.scene
-        given = before.unrolled.slots[0]
-        unrolled = unroll(self, given, scene.actions, edits, before.unrolled)
-        return self._playback(scene, unrolled, self.pool.draw(unrolled.slots, scene))
+        truth, unrolled = self._unedited(episode)
+        if edits:
+            slots, actions = self.model.actions.slots, len(self.actions)
+            require_steps(edits, len(truth.scene.actions), slots, actions)
+            if edits.acted or edits.placed:
+                truth = self._truth(self.scene(episode, edits))
+            unrolled = unroll(self, unrolled.slots[0], truth.scene.actions, edits, unrolled)
+        return self._playback(truth, unrolled)
 
     def scene(self, episode: int, edits: Edits) -> Scene:
         """The truth of an episode, under actions that are changed by hand."""
         return recorded_scene(self.task.sets["validation"], episode, edits)
 
-    def _compute_unedited(self, episode: int) -> Unedited:
-        scene = self.scene(episode, Edits())
-        given = self.pool.encode(scene.images[:1])[0]
-        unrolled = unroll(self, given, scene.actions)
-        return Unedited(scene, unrolled, self.pool.draw(unrolled.slots, scene))
+    def _compute_unedited(self, episode: int) -> tuple[Truth, Unrolled]:
+        truth = self._truth(self.scene(episode, Edits()))
+        given = self.pool.encode(truth.scene.images[:1])[0]
+        return truth, unroll(self, given, truth.scene.actions)
 
-    def _playback(self, scene: Scene, unrolled: Unrolled, drawn: Drawn) -> Playback:
-        slots = unrolled.slots.cpu().numpy()
+    def _truth(self, scene: Scene) -> Truth:
+        return Truth(scene, self.maps(scene.images))
+
+    def _playback(self, truth: Truth, unrolled: Unrolled) -> Playback:
+        scene, slots = truth.scene, unrolled.slots.cpu().numpy()
+        drawn = self.pool.draw(unrolled.slots, scene)
         error = (unrolled.slots - drawn.true_slots).square().sum((-2, -1)).cpu().numpy()
         if scene.known is not None:
             error[scene.known :] = np.nan
         right = (drawn.images == scene.images).flatten(1).all(1).cpu().numpy()
         discrete = not scene.actions.is_floating_point()
-        features = self.features(slots)
         return Playback(
             true=frames(scene.images),
             predicted=frames(drawn.images),
@@ -108,11 +111,11 @@ class WorldModelWorkbench(Workbench):
             error=error,
             error_name=self.error_name,
             slots=slots,
-            features=features,
+            features=self.features(slots),
             feature_names=self.feature_names,
             slot_names=self.slot_names,
-            masks=self.masks(scene.images),
-            places=self.places(slots),
+            masks=as_masks(truth.maps),
+            places=self.places(slots, truth.maps),
             actions=scene.actions.cpu().numpy() if discrete else None,
             events=scene.events,
             record=unrolled.record,
@@ -133,8 +136,7 @@ class WorldModelWorkbench(Workbench):
         self, episode: Tensor, time: Tensor, images: Shaped[Tensor, "n H W C"]
     ) -> Float[ndarray, "n M 2"]:
         """Row and column that each slot shows at some moments of training, NaN for none."""
-        parts = (centres(self._maps(part)) for part in images.split(AT_ONCE))
-        return np.concatenate([*parts])
+        return centres(self.maps(images))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -154,29 +156,30 @@ class WorldModelWorkbench(Workbench):
             return self.probe.direction(feature).astype(np.float32)
         return np.array([name == feature for name in self.feature_names], np.float32)
 
-    def places(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M 2"] | None:
-        """Row and column of each slot as shares of the picture; None if no probe knows them."""
+    def places(
+        self, slots: Float[ndarray, "n M D"], maps: Float[Tensor, "n M h w"]
+    ) -> Float[ndarray, "n M 2"]:
+        """Row and column of each slot as shares of the picture, as the probe reads them; without
+        one, where the slot looks in the true image."""
         if self.probe is None:
-            return None
+            return centres(maps)
         found = self.features(slots)
         return np.stack([found[..., self.probe.names.index(name)] for name in PLACE], -1)
 
-    # -- where a slot looks -------------------------------------------------------------------
-
     @torch.no_grad()
-    def masks(self, images: Shaped[Tensor, "n H W C"]) -> UInt8[ndarray, "n M h w"]:
-        """What each slot is made from: 255 where its map differs most from its mean."""
-        maps = self._maps(images)
-        most = maps.amax((-2, -1), keepdim=True).clamp(min=FAINT)
-        return to_bytes((maps / most).cpu().numpy())
-
-    def _maps(self, images: Shaped[Tensor, "n H W C"]) -> Float[Tensor, "n M h w"]:
-        """Light on dark: an extractor's map may show its object dark."""
+    def maps(self, images: Shaped[Tensor, "n H W C"]) -> Float[Tensor, "n M h w"]:
+        """What each slot is made from, light on dark: an extractor may show its object dark."""
         encoder: Any = self.model.encoder
-        maps: Tensor = encoder.maps(images).float()
+        maps = torch.cat([encoder.maps(part).float() for part in images.split(AT_ONCE)])
         if getattr(encoder, "contrasted", False):
             return maps
         return contrast(maps.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def as_masks(maps: Float[Tensor, "n M h w"]) -> UInt8[ndarray, "n M h w"]:
+    """255 where a map is lightest."""
+    most = maps.amax((-2, -1), keepdim=True).clamp(min=FAINT)
+    return to_bytes((maps / most).cpu().numpy())
 
 
 def centres(maps: Float[Tensor, "n M h w"]) -> Float[ndarray, "n M 2"]:
