@@ -82,7 +82,7 @@ def test_the_table_has_every_choice(kind):
         assert cells == expected
         assert f"batch element {at}," in html
         assert html.count("<tr>") == 1 + 3
-    assert trace._repr_html_() == trace.table()._repr_html_()
+    assert trace._repr_html_() == trace.picture() + trace.table()._repr_html_()
 
 
 @BOTH
@@ -93,7 +93,8 @@ def test_a_large_trace_fits_on_a_screen(kind):
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "the first 8 stages and 8 slots of 30 and 40"
     assert len(re.findall("<td>", trace._repr_html_())) == 20 * 20
-    assert len(trace._repr_html_()) < 20_000
+    assert len(trace.picture()) < 30_000
+    assert len(trace._repr_html_()) < 50_000
     long = trace.table(["x" * 1000 + str(i) for i in range(50)])
     assert len(repr(long)) < 20_000
 

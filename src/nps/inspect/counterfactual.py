@@ -68,7 +68,7 @@ class WhatIf:
 
         text = "<br>".join(map(escape, self.lines()))
         pictures = "".join(
-            f"<div>{label}{of_record(playback.record, self.rule_names, playback.slot_names)}</div>"
+            f"<div>{label}</div>{of_record(playback.record, self.rule_names, playback.slot_names)}"
             for label, playback in (("without", self.before), ("with the edits", self.after))
             if playback.record is not None
         )

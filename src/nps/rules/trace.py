@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from nps.rules.raster import raster
 from nps.rules.table import Table
 from nps.rules.usage import Usage, count_rules, require_names
 
@@ -78,7 +79,25 @@ class Trace(NamedTuple):
         return repr(self.table(limit=8)) if self._readable() else self._summary()
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_() if self._readable() else f"<p>{self._summary()}</p>"
+        if not self._readable():
+            return f"<p>{self._summary()}</p>"
+        return self.picture() + self.table()._repr_html_()
+
+    def picture(self, names: Sequence[str] | None = None, *, most: int = 600) -> str:
+        """The rules that fired, as SVG: a column for each stage of each element, a row for a slot.
+
+        Args:
+            names: of the rules, as for `usage`.
+            most: cells that are drawn; of more, the first elements of the batch.
+        """
+        *_, stages, slots = self.rule.shape
+        rules = self.rule_scores.shape[-1]
+        if names is not None:
+            require_names(names, rules)
+        shown = self.rule.reshape(-1, slots)[: stages * max(1, most // (stages * slots))]
+        columns: list[list[int]] = shown.tolist()
+        rule_names = [f"rule {i}" for i in range(rules)] if names is None else names
+        return raster(columns, rule_names, [f"slot {m}" for m in range(slots)], every=stages)
 
     def _readable(self) -> bool:
         """False inside vmap or a compiler, where tensors have no values, and without any rows."""
