@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 from nps.viewer import bundle, freeze
-from nps.viewer.answers import ROUTES, answer
 from nps.viewer.freeze import Frozen, frozen_page
+from nps.viewer.routes import ROUTES, answer
 from nps.viewer.session import Session
 from tests.viewer.browser import needs_browser, opened, seek
 from tests.viewer.browser import state as state_of

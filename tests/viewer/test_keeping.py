@@ -7,8 +7,8 @@ import pytest
 
 import nps
 from nps.errors import UserError
-from nps.viewer.answers import answer
 from nps.viewer.keeping import _folder
+from nps.viewer.routes import answer
 from nps.viewer.session import Session
 from tests.experiments.test_blocks import TINY
 from tests.test_cli import call

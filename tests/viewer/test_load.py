@@ -9,7 +9,7 @@ import time
 import pytest
 
 from nps.viewer import session as sessions
-from nps.viewer.answers import answer
+from nps.viewer.routes import answer
 from nps.viewer.session import Session
 from tests.viewer.fake import FakeRun, FakeWorkbench
 

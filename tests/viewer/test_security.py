@@ -14,7 +14,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from nps.viewer import app, guard
-from nps.viewer.answers import ROUTES
+from nps.viewer.routes import ROUTES
 from nps.viewer.session import Session
 from tests.viewer import fake
 from tests.viewer.serving import TOKEN, served

@@ -1,6 +1,6 @@
 """The interface of the viewer: for each route, what it answers to a request.
 
-The server and the frozen page take their answers from here alike.
+The server and the frozen page take their answers from here alike; `routes.py` adds that page.
 """
 
 from __future__ import annotations
@@ -21,11 +21,6 @@ Answer = dict[str, Any] | Content
 
 LEAST_EPISODES, MOST_EPISODES, MOST_STEPS = 2, 50, 1_000
 """What rules are described by: many short episodes, or few long ones."""
-
-
-def answer(session: Session, route: str, body: Mapping[str, Any]) -> Answer:
-    """The answer to a request, or a `UserError` that says what is wrong with it."""
-    return ROUTES[route](session, body)
 
 
 def models(session: Session, body: Mapping[str, Any]) -> Answer:
@@ -97,17 +92,6 @@ def film(session: Session, body: Mapping[str, Any]) -> Answer:
     return Content(made.data, MEDIA[made.format])
 
 
-def html(session: Session, body: Mapping[str, Any]) -> Answer:
-    from nps.viewer.freeze import frozen_page
-
-    asked, other = session.asked(body), body.get("compare")
-    if other is not None and not isinstance(other, Mapping):
-        raise UserError("compare: expected an object with model and episode")
-    compare = None if other is None else session.asked(other).model.number
-    found = frozen_page(session, asked.model.number, asked.episode, body.get("edits"), compare)
-    return Content(found.encode(), "text/html")
-
-
 def world_start(session: Session, body: Mapping[str, Any]) -> Answer:
     return session.worlds.start(session.shown(body), whole(body, "seed"))
 
@@ -116,7 +100,7 @@ def world_act(session: Session, body: Mapping[str, Any]) -> Answer:
     return session.worlds.act(text(body, "world"), whole(body, "action"))
 
 
-ROUTES: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
+ANSWERS: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
     "/api/models": models,
     "/api/play": play,
     "/api/frames": frames,
@@ -125,7 +109,6 @@ ROUTES: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
     "/api/rename": rename,
     "/api/save": save,
     "/api/film": film,
-    "/api/html": html,
     "/api/world/start": world_start,
     "/api/world/act": world_act,
 }

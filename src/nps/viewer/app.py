@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from nps.errors import RunFailed, UserError, one_line
-from nps.viewer.answers import ROUTES, answer
 from nps.viewer.guard import App, Guard
+from nps.viewer.routes import ROUTES, answer
 from nps.viewer.session import Content, Session
 
 STATIC = Path(__file__).parent / "static"

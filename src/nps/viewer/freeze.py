@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nps.viewer.answers import answer
+from nps.viewer.answers import ANSWERS
 from nps.viewer.bundle import page
 from nps.viewer.payload import canonical
 from nps.viewer.png import data_url
@@ -75,7 +75,7 @@ class Frozen:
 
     def ask(self, route: str, body: Mapping[str, Any]) -> Any:
         """Ask, store and return the answer."""
-        found = answer(self.session, route, body)
+        found = ANSWERS[route](self.session, body)
         if isinstance(found, Content):
             found = {"image": data_url(found.data)}
         key, text = f"{route}\n{canonical(body)}", canonical(found)
