@@ -24,8 +24,8 @@ def readme(saved: Mapping[str, Any], card: Card, repo: str) -> str:
     parts = [
         "\n".join(["---", *metadata, "---"]),
         f"# {name}",
-        f"{plain(card['about'])} Preset `{preset}` of "
-        f"[nps](https://pypi.org/project/neural-production-systems), seed {saved['seed']}.",
+        f"{plain(card['about'])} Preset `{preset}` of nps, Neural Production Systems in PyTorch; "
+        f"seed {saved['seed']}.",
         f"```bash\nnps pull {repo} --out {name}\nnps eval {name}\nnps inspect {name}\n```",
         f'```python\nimport nps\n\nrun = nps.load("{name}")\nrun.model, run.trace(n=3)\n```',
     ]
