@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nps.inspect.intervene import intervened
     from nps.inspect.playback import Playback, Record
     from nps.inspect.recording import recorded
+    from nps.inspect.uses import usage
 
 _HOME = {
     "Acted": "edits",
@@ -42,6 +43,7 @@ _HOME = {
     "explain": "explanations",
     "Animation": "films",
     "animate": "films",
+    "usage": "uses",
     "intervened": "intervene",
     "Playback": "playback",
     "Record": "playback",
@@ -67,6 +69,7 @@ __all__ = [
     "explain",
     "intervened",
     "recorded",
+    "usage",
     "what_if",
 ]
 

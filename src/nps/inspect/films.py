@@ -24,7 +24,7 @@ from nps.inspect.playback import Playback
 from nps.inspect.raster import NOTHING, colour
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, UInt8
+    from jaxtyping import UInt8
     from numpy import ndarray
 
 Format = Literal["gif", "webp", "apng", "mp4"]
@@ -142,17 +142,18 @@ class _Painter:
         size = (_even(max(self.total, NARROWEST)), _even(LINE + self.height + 2 * LINE + strip))
         frame = Image.new("RGB", size, "white")
         draw = ImageDraw.Draw(frame)
-        draw.text((0, 2), "true", "black", self.font)
-        frame.paste(self._enlarged(play.true[t]), (0, LINE))
+        panels = [("true", self._enlarged(play.true[t]))]
         if play.predicted is not None:
-            left = self.width + GAP
-            draw.text((left, 2), "given" if t == 0 else "predicted", "black", self.font)
-            frame.paste(self._enlarged(play.predicted[t]), (left, LINE))
-            if play.right is not None and not play.right[t]:
-                box = (left, LINE, left + self.width - 1, LINE + self.height - 1)
-                draw.rectangle(box, outline=(200, 30, 30), width=2)
+            panels.append(("predicted" if t else "given", self._enlarged(play.predicted[t])))
         if play.places is not None:
-            self._mark(draw, t, (self.sides - 1) * (self.width + GAP))
+            self._mark(ImageDraw.Draw(panels[-1][1]), t)
+        if play.right is not None and not play.right[t]:
+            box = (0, 0, self.width - 1, self.height - 1)
+            ImageDraw.Draw(panels[-1][1]).rectangle(box, outline=(200, 30, 30), width=2)
+        for n, (title, panel) in enumerate(panels):
+            left = n * (self.width + GAP)
+            draw.text((left, 2), title, "black", self.font)
+            frame.paste(panel, (left, LINE))
         below = LINE + self.height + 2
         for line in self._told(t):
             draw.text((0, below), line, "black", self.font)
@@ -169,11 +170,11 @@ class _Painter:
         nearest = Image.Resampling.NEAREST
         return Image.fromarray(image).resize((self.width, self.height), nearest)
 
-    def _mark(self, draw: Any, t: int, left: int) -> None:
+    def _mark(self, draw: Any, t: int) -> None:
         """A dot for each slot, in the colour of the rule that brought it here, and its context."""
         play = self.playback
         assert play.places is not None
-        places = self._pixels(play.places[t], left)
+        places = [(c * self.width, r * self.height) for r, c in play.places[t]]
         seen = [slot for slot, place in enumerate(places) if np.isfinite(place).all()]
         fired = {slot: self._fired(t, slot) for slot in seen}
         for slot, (rule, context) in fired.items():
@@ -195,9 +196,6 @@ class _Painter:
             return -1, -1
         at = t - 1, stages[-1], slot
         return int(record.rule[at]), int(record.context[at])
-
-    def _pixels(self, places: Float[ndarray, "M 2"], left: int) -> Any:
-        return [(left + c * self.width, LINE + r * self.height) for r, c in places]
 
     def _told(self, t: int) -> list[str]:
         """Two lines: frame, error and event; what fired."""
