@@ -10,7 +10,8 @@ from nps.experiments import EXPERIMENTS
 from nps.experiments.atari import AtariTask, Config
 from nps.experiments.atari import workbench as module
 from nps.inspect.edits import Acted, Edits
-from nps.worlds.atari_games import GAMES
+from nps.worlds import atari_file, atari_play
+from nps.worlds.atari_games import GAMES, Settings
 from tests.experiments.test_atari import TINY, files
 
 __all__ = ["files"]  # a fixture
@@ -67,3 +68,20 @@ def test_the_game_is_played_as_it_was_recorded():
     assert (moment.true == shown).all()
     assert moment.step == 3
     assert len(moment.rule[0]) == 3
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ale_py") is None, reason="needs ale-py")
+def test_the_truth_follows_another_action_where_the_game_can_be_played(files):
+    played = atari_play.play_all("pong", Settings(6, 5, 7))
+    (files / "pong.npz").write_bytes(atari_file.pack("pong", Settings(6, 5, 7), played))
+    bench = bench_of()
+    plain = bench.play(1)
+    assert (plain.true[0] == np.moveaxis(played["train"].frames[5, 1], 0, -1)).all()
+    other = 2 if plain.actions[3] in (0, 1, 3, 5) else 3  # right or left
+    edited = bench.play(1, Edits(acted=(Acted(3, other),)))
+    same = Edits(acted=(Acted(3, int(plain.actions[3])),))
+    assert (bench.play(1, same).true == plain.true).all()
+    assert (edited.true[:4] == plain.true[:4]).all()
+    assert (edited.true[4:] != plain.true[4:]).any()
+    assert np.isfinite(edited.error).all()
+    assert edited.right is not None

@@ -94,20 +94,36 @@ def play_part(part: Part) -> Played:
 
 def play(emulator: Emulator, game: Name, key: tuple[int, int, int]) -> Played:
     """The episode of (seed, set, index); it is drawn again if the game ends during it."""
-    (top, bottom), warm_up = GAMES[game].rows, GAMES[game].warm_up
+    actions, frames = drawn(emulator, game, key)
+    return Played(frames, actions[GAMES[game].warm_up :])
+
+
+def drawn(
+    emulator: Emulator, game: Name, key: tuple[int, int, int]
+) -> tuple[UInt8[ndarray, "n"], UInt8[ndarray, "12 3 50 50"]]:
+    """All actions of an episode, with those of its warm-up, and its frames."""
     draw = np.random.default_rng(key)
     while True:
-        actions = draw.integers(len(GAMES[game].actions), size=warm_up + STEPS, dtype=np.uint8)
-        emulator.reset()
-        for action in actions[:warm_up]:
-            emulator.act(action)
-        screens = [emulator.screen()]
-        for action in (0, *actions[warm_up:]):
-            emulator.act(action)
-            screens.append(emulator.screen())
-        if not emulator.over():
-            seen = np.stack(screens)[:, top:bottom]
-            return Played(shrink(seen, SIDE, SIDE), actions[warm_up:])
+        size = GAMES[game].warm_up + STEPS
+        actions = draw.integers(len(GAMES[game].actions), size=size, dtype=np.uint8)
+        frames = played(emulator, game, actions)
+        if frames is not None:
+            return actions, frames
+
+
+def played(
+    emulator: Emulator, game: Name, actions: UInt8[ndarray, "n"]
+) -> UInt8[ndarray, "12 3 50 50"] | None:
+    """The frames of an episode; None if the game ends during it."""
+    (top, bottom), warm_up = GAMES[game].rows, GAMES[game].warm_up
+    emulator.reset()
+    for action in actions[:warm_up]:
+        emulator.act(action)
+    screens = [emulator.screen()]
+    for action in (0, *actions[warm_up:]):
+        emulator.act(action)
+        screens.append(emulator.screen())
+    return None if emulator.over() else shrink(np.stack(screens)[:, top:bottom], SIDE, SIDE)
 
 
 class Emulator:
