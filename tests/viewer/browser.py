@@ -93,14 +93,18 @@ def until(page: Any, expression: str, seconds: float = 15.0) -> None:
 
 def pixels(page: Any, number: int) -> Any:
     """What the n-th picture shows, (H, W, 3)."""
-    width, height, data = (
-        page.locator("#stage canvas.pixels")
-        .nth(number)
-        .evaluate(
-            "c => [c.width, c.height, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]"
-        )
+    return canvas(page.locator("#stage canvas.pixels").nth(number))[..., :3]
+
+
+def canvas(locator: Any) -> Any:
+    """The pixels of a canvas, (H, W, 4)."""
+    width, height, data = locator.evaluate(
+        """c => {
+            const image = c.getContext('2d').getImageData(0, 0, c.width, c.height);
+            return [c.width, c.height, [...image.data]];
+        }"""
     )
-    return np.array(data, np.uint8).reshape(height, width, 4)[..., :3]
+    return np.array(data, np.uint8).reshape(height, width, 4)
 
 
 def cell(page: Any, step: float, slot: int) -> tuple[float, float]:

@@ -16,12 +16,15 @@ function imageOf(play) {
   return image;
 }
 
-export function lanesOf(play) {
+const ROOM = 26; // pixels of a step from which on words fit into it
+
+/** The lanes of a playback when a step has so many pixels. */
+export function lanesOf(play, step) {
   const model = currentModel();
   const other = comparing() ? session.other : null;
   const base = play === session.world || other ? null : session.base;
   const lanes = [];
-  if (play.actions?.length && model.actions.length) lanes.push(actionLane(play, base, model));
+  if (play.actions?.length && model.actions.length && step >= ROOM) lanes.push(actionLane(play, base, model));
   if (play.events.some((event) => event)) lanes.push(eventLane(play));
   lanes.push(errorLane(play, base, other));
   if (play.hasRules) lanes.push(rasterLane(play, base, model, true));
@@ -53,13 +56,10 @@ function actionLane(play, base, model) {
       for (let step = first; step < last; step += 1) {
         const x = box.xOf(step);
         const changed = base?.actions && base.actions[step] !== play.actions[step];
-        if (box.step >= 4 || changed) {
-          context.fillStyle = themeColour(changed ? "accent-soft" : "wash");
-          context.beginPath();
-          context.roundRect(x + 1, box.y, Math.max(1, box.step - 2), box.height - 5, 5);
-          context.fill();
-        }
-        if (box.step < 26) continue;
+        context.fillStyle = themeColour(changed ? "accent-soft" : "wash");
+        context.beginPath();
+        context.roundRect(x + 1, box.y, box.step - 2, box.height - 5, 5);
+        context.fill();
         context.fillStyle = themeColour(changed ? "accent" : "soft");
         const lines = wrapped(context, name(step), box.step - 6, twoLines);
         lines.forEach((line, i) => {
@@ -82,28 +82,36 @@ function wrapped(context, text, width, twoLines) {
   return [fitted(context, text.slice(0, cut), width), fitted(context, text.slice(cut + 1), width)];
 }
 
+/** What truly happened: in words where there is room, else a dot wherever it was not the usual. */
 function eventLane(play) {
+  const usual = commonest(play.events);
   return {
     label: "truly", height: 20,
     draw(context, box) {
       const [first, last] = visibleSteps(box, play.steps);
+      const y = box.y + box.height / 2;
       context.font = "11px system-ui, sans-serif";
+      context.fillStyle = themeColour("ink");
       for (let step = first; step < last; step += 1) {
         const text = play.events[step];
         if (!text) continue;
         const x = box.xOf(step);
-        context.fillStyle = themeColour("ink");
-        const fits = box.step >= 40 ? fitted(context, text, box.step - 8) : "";
-        if (fits) context.fillText(fits, x + 4, box.y + box.height / 2);
-        else {
-          context.beginPath();
-          context.arc(x + box.step / 2, box.y + box.height / 2, Math.min(3, box.step / 2 + 0.5), 0, 7);
-          context.fill();
+        if (box.step >= 40) context.fillText(fitted(context, text, box.step - 8), x + 4, y);
+        else if (text !== usual) {
+          context.fillRect(x + box.step / 2 - 2, y - 2, Math.min(4, box.step + 0.5), 4);
         }
       }
     },
     tell: ({ step }) => (play.events[step] ? `step ${step}: ${play.events[step]}` : ""),
   };
+}
+
+/** What most steps have in common; nothing if there is no such event. */
+function commonest(events) {
+  const counts = new Map();
+  for (const event of events) counts.set(event, (counts.get(event) ?? 0) + 1);
+  const [[event, most]] = [...counts].sort((a, b) => b[1] - a[1]);
+  return most > events.length / 3 ? event : null;
 }
 
 /** The metric of each frame; grey and dashed without edits, orange of another model. */

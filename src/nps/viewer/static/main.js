@@ -8,7 +8,7 @@ import { startRules } from "./rules.js";
 import { adopt, loadModels, model, openEpisode, openTab, reload, settled } from "./session.js";
 import { session, setTime, shown } from "./session.js";
 import { startShare } from "./share.js";
-import { sheetsUnderway } from "./sheets.js";
+import { sheetBytes, sheetsUnderway } from "./sheets.js";
 import { drawStage, startStage, tellNow } from "./stage.js";
 import { TABS, emit, on, readAddress, state, writeAddress } from "./state.js";
 import { cellAt, moveCursor, startTimeline } from "./timeline.js";
@@ -160,5 +160,6 @@ async function start() {
 }
 
 window.nps = {
-  ready: start(), seek, cell: cellAt, state: () => ({ ...state, steps: shown()?.steps ?? null }),
+  ready: start(), seek, cell: cellAt, memory: sheetBytes,
+  state: () => ({ ...state, steps: shown()?.steps ?? null }),
 };

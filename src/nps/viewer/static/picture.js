@@ -2,6 +2,7 @@
 // places with an arrow from what a rule reads to what it changes.
 import { ruleColour, ruleInk } from "./colours.js";
 import { el, svg } from "./dom.js";
+import { emit } from "./state.js";
 
 const DARKNESS = 0.78;
 
@@ -20,6 +21,11 @@ export class Picture {
     this.rings = svg("g");
     this.over.append(this.arrows, this.rings);
     this.drawn = null;
+    this.size = [0, 0]; // of the screen, kept here: to ask for it between changes costs a layout
+    new ResizeObserver(([entry]) => {
+      this.size = [entry.contentRect.width, entry.contentRect.height];
+      emit("sheet");
+    }).observe(this.screen);
   }
 
   /** Sizes of the frame; `label` is what a screen reader says of the picture. */
@@ -84,10 +90,14 @@ export class Picture {
 
   /** Slots' places: {slot, name, at: [row, column], rule, chosen}, and arrows between places. */
   overlay(marks, arrows) {
-    const { clientWidth: width, clientHeight: height } = this.screen;
+    const [width, height] = this.size;
     this.over.setAttribute("viewBox", `0 0 ${width || 1} ${height || 1}`);
+    if (!width || (!marks.length && !this.rings.childNodes.length)) return;
     const radius = Math.max(8, Math.min(13, width / 26));
     const at = (place) => [place[1] * width, place[0] * height];
+    const drawn = JSON.stringify([marks, arrows, width]);
+    if (drawn === this.overlaid) return;
+    this.overlaid = drawn;
     this.arrows.replaceChildren(
       ...arrows.flatMap(({ from, to, rule, faint }) =>
         arrow(at(from), at(to), radius, ruleColour(rule), faint)),

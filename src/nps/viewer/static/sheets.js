@@ -36,6 +36,11 @@ export function sheetsUnderway() {
   return underway.size + wishes.size;
 }
 
+/** Bytes of the sheets that are kept. */
+export function sheetBytes() {
+  return bytes;
+}
+
 function fetchNext() {
   while (underway.size < AT_ONCE && wishes.size) {
     const [key, wish] = [...wishes].pop();

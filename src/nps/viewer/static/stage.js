@@ -180,7 +180,7 @@ export function tellNow() {
     if (play.hasRules && !fired.length) say("no rule fires", "soft");
     if (play.events[t]) say(`truly: ${play.events[t]}`, "soft");
   }
-  line.replaceChildren(...parts);
+  if (line.textContent !== parts.map((part) => part.textContent).join("")) line.replaceChildren(...parts);
 }
 
 /** What fires in a step: slots that the same rule changes, reading the same, are one group. */

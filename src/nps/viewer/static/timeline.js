@@ -11,7 +11,10 @@ import { hoverSlot } from "./stage.js";
 const LEAST = 5; // pixels of a step, unless the whole episode is asked for
 const OVERVIEW = 22;
 
-const view = { from: 0, span: 1, width: 0, labels: 0, lanes: [], height: 0, play: null, zoom: 1 };
+const view = {
+  from: 0, span: 1, width: 0, labels: 0, lanes: [], height: 0, play: null, zoom: 1,
+  held: false,
+};
 const nodes = {};
 
 export function startTimeline() {
@@ -28,6 +31,9 @@ export function startTimeline() {
   nodes.plot.addEventListener("pointerdown", press);
   nodes.plot.addEventListener("pointermove", move);
   nodes.plot.addEventListener("pointerleave", leave);
+  for (const end of ["pointerup", "pointercancel"]) {
+    nodes.plot.addEventListener(end, () => { view.held = false; });
+  }
   nodes.plot.addEventListener("wheel", zoom, { passive: false });
   nodes.whole.addEventListener("pointerdown", pressOverview);
   nodes.whole.addEventListener("pointermove", (event) => { if (event.buttons & 1) seekOverview(event); });
@@ -44,13 +50,13 @@ function renew() {
   if (view.play?.id !== play.id) view.zoom = 1;
   const longest = Math.max(...[...play.slotNames, play.errorName].map((name) => name.length), 6);
   Object.assign(view, { play, width, labels: width < 520 ? 60 : Math.min(128, 24 + 6.4 * longest) });
-  view.lanes = lanesOf(play);
-  view.height = view.lanes.reduce((sum, lane) => sum + lane.height, 0);
   view.plotWidth = width - view.labels - 10;
   fitSpan();
+  view.lanes = lanesOf(play, view.plotWidth / view.span);
+  view.height = view.lanes.reduce((sum, lane) => sum + lane.height, 0);
   nodes.canvas.style.height = nodes.plot.style.height = `${view.height}px`;
   nodes.canvas.setAttribute("aria-label", `Rules by step: ${play.steps} steps, ${play.slots} slots`);
-  follow(true);
+  follow();
   draw();
   drawOverview();
   moveCursor();
@@ -64,14 +70,19 @@ function fitSpan() {
   view.from = Math.max(0, Math.min(view.from, whole - view.span));
 }
 
-/** Keep the cursor in sight; true if the window moved. */
-function follow(centre = false) {
+/** Keep the cursor in sight; true if the window moved. It turns like a page, so that it is drawn
+ * rarely; under the pointer it slides, so that steps do not run away. */
+function follow(slide = false) {
   const { span, play } = view;
-  const margin = centre ? 0 : Math.min(8, span * 0.08);
+  const last = Math.max(1, play.room) - span;
+  const margin = Math.min(8, span * 0.08);
   let { from } = view;
-  if (state.t > from + span - margin) from = state.t - span + margin;
-  if (state.t < from + margin) from = state.t - margin;
-  from = Math.max(0, Math.min(from, Math.max(1, play.room) - span));
+  if (state.t > from + span - margin && from < last) {
+    from = slide ? state.t - span + margin : state.t - span * 0.15;
+  } else if (state.t < from + margin && from > 0) {
+    from = slide ? state.t - margin : state.t - span * 0.85;
+  }
+  from = Math.max(0, Math.min(from, last));
   const moved = from !== view.from;
   view.from = from;
   return moved;
@@ -137,7 +148,7 @@ function drawOverview() {
 export function moveCursor() {
   const { play } = view;
   if (!play) return;
-  if (follow()) draw();
+  if (follow(view.held)) draw();
   const x = xOf(state.t);
   nodes.cursor.style.transform = `translateX(${x}px)`;
   const last = state.t >= play.steps;
@@ -200,6 +211,7 @@ function press(event) {
   if (spot.lane?.selects && spot.row !== null) select(spot.row, spot.label ? 0 : spot.stage);
   if (spot.label) return;
   nodes.plot.setPointerCapture(event.pointerId);
+  view.held = true;
   if (isPlaying()) togglePlaying(false);
   seekTo(spot);
   if (spot.lane?.selects && session.world !== view.play) {
@@ -240,9 +252,7 @@ function zoom(event) {
   view.zoom = Math.max(1, Math.min(64, view.zoom * 2 ** (-event.deltaY / 200)));
   fitSpan();
   view.from = Math.max(0, Math.min(exact - share * view.span, view.play.steps - view.span));
-  draw();
-  drawOverview();
-  moveCursor();
+  renew();
 }
 
 function pressOverview(event) {

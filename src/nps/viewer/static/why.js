@@ -24,7 +24,7 @@ export function startWhy(node) {
 function later() {
   if (state.tab !== "why" || isPlaying()) return;
   clearTimeout(waiting);
-  waiting = setTimeout(showWhy, 60);
+  waiting = setTimeout(showWhy, 90);
 }
 
 /** The chosen slot, else the first on which a rule fires in this step. */
