@@ -97,15 +97,27 @@ class MnistWorkbench(SteppedWorkbench[Chain, Digit]):
 
     @torch.no_grad()
     def _probed(self) -> tuple[Float[ndarray, "n 1 D"], Float[ndarray, "n 1 F"]]:
-        """Slots of training pictures, and their shape."""
+        """Slots of training pictures, what rules make of them, and the shape of both.
+
+        A rule's result is not the encoding of its picture, and is to be read as well.
+        """
         task = self.task
         index = torch.arange(min(PROBED, len(task.digits["train"])), device=task.device)
         draws = task.config.depth + (not task.config.whole_chains)
         draw = rng.generator("cpu", task.config.data_seed, "probes")
         noise = torch.rand(len(index), draws, generator=draw).to(task.device)
-        pictures = task.training_pairs(index, noise).before[: len(index)]
-        slots = torch.cat([self.model.encode(part) for part in pictures.split(AT_ONCE)])
-        return slots.cpu().numpy()[:, None], shape(pictures.cpu().numpy())[:, None]
+        slots, values = [], []
+        for part in zip(
+            *(x.split(AT_ONCE) for x in task.training_pairs(index, noise)), strict=True
+        ):
+            before, after, operation = part
+            encoded = self.model.encode(before)
+            result = self.model.step(encoded, operation)
+            assert isinstance(result, Tensor)  # without return_trace
+            slots.append(torch.cat([encoded, result]))
+            values.append(torch.cat([before, after]))
+        pictures = torch.cat(values).cpu().numpy()
+        return torch.cat(slots).cpu().numpy()[:, None], shape(pictures)[:, None]
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -150,6 +162,7 @@ class MnistWorkbench(SteppedWorkbench[Chain, Digit]):
     # -- what the model makes of it -----------------------------------------------------------
 
     def start(self, episode: Chain) -> Digit:
+        _ = self.probe  # it calls the layer, which is recorded later on
         return self._drawn(episode.pictures[0])
 
     def _drawn(self, picture: Float[Tensor, "64 64"]) -> Digit:
