@@ -6,6 +6,8 @@ episode with each rule switched off. Only the page itself asks; what it did not 
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,9 +22,10 @@ from nps.viewer.sheets import KINDS, count, has
 
 WARN = 15_000_000
 """Bytes of a page from which on a browser takes long to open it."""
-WHY_BYTES = 4_000_000
-WHAT_IF_BYTES = 4_000_000
-"""Of explanations, and of episodes with a rule switched off: of long episodes not all fit."""
+WHY_BYTES, MOST_WHYS = 3_000_000, 1_000
+"""Of explanations, which take up to 0.1 s each: of long episodes not all fit."""
+WHAT_IF_BYTES, WHAT_IF_STEPS = 3_000_000, 3_000
+"""Of episodes with a rule switched off, each of which is rolled out."""
 LEAST_SHARED = 500
 """Characters from which on equal answers are stored once."""
 
@@ -56,8 +59,8 @@ def frozen_page(
         start["with"] = 1
     if shown["rules"]:
         frozen.ask("/api/rules", {"model": 0})
-        frozen.explanations(plays)
-        frozen.what_ifs(episode, edits, shown["rules"])
+        frozen.explanations(plays[::-1])
+        frozen.what_ifs(plays[-1], episode, edits)
     title = f"{frozen.session.models[0].title}: {shown['title']}"
     return page(title, {"answers": frozen.answers, "start": start})
 
@@ -100,18 +103,21 @@ class Frozen:
     def explanations(self, plays: list[dict[str, Any]]) -> None:
         """Why everything fired, the earliest first, as long as there is room."""
         begin = self.stored
-        for play in plays:
-            for step, stage, slot in _firings(self.session, play):
-                self.ask(
-                    "/api/why", {"play": play["play"], "step": step, "stage": stage, "slot": slot}
-                )
-                if self.stored - begin > WHY_BYTES:
-                    return
+        firings = ((play["play"], *where) for play in plays for where in self._firings(play))
+        for play, step, stage, slot in itertools.islice(firings, MOST_WHYS):
+            self.ask("/api/why", {"play": play, "step": step, "stage": stage, "slot": slot})
+            if self.stored - begin > WHY_BYTES:
+                return
 
-    def what_ifs(self, episode: int, edits: Mapping[str, Any], rules: int) -> None:
-        """The episode with each rule switched off, or on again, as long as there is room."""
+    def what_ifs(self, shown: dict[str, Any], episode: int, edits: Mapping[str, Any]) -> None:
+        """The episode with each rule switched off, or on again, as long as there is room.
+
+        The rules that fire most come first.
+        """
+        uses = self._uses(shown)
+        rules = sorted(range(shown["rules"]), key=lambda rule: -uses[rule])
         off, begin = set(edits.get("disabled", [])), self.stored
-        for rule in range(rules):
+        for rule in rules[: 1 + WHAT_IF_STEPS // max(1, shown["steps"])]:
             changed = {**edits, "disabled": sorted(off ^ {rule})}
             if not changed["disabled"]:
                 del changed["disabled"]
@@ -119,9 +125,15 @@ class Frozen:
                 return
             self.episode({"model": 0, "episode": episode, "edits": changed})
 
+    def _firings(self, play: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
+        """Step, stage and slot of all that fired."""
+        record = self.session.playback(self.session.known(play)).record
+        assert record is not None
+        for step, stage, slot in np.argwhere(record.rule >= 0):
+            yield int(step), int(stage), int(slot)
 
-def _firings(session: Session, play: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
-    record = session.playback(session.known(play)).record
-    assert record is not None
-    for step, stage, slot in np.argwhere(record.rule >= 0):
-        yield int(step), int(stage), int(slot)
+    def _uses(self, play: dict[str, Any]) -> Counter[int]:
+        """How often each rule fired."""
+        record = self.session.playback(self.session.known(play)).record
+        assert record is not None
+        return Counter(record.rule[record.rule >= 0].tolist())
