@@ -10,6 +10,7 @@ from nps.experiments.mnist.compose import through_pictures, true_pictures
 from nps.experiments.mnist.config import Config
 from nps.experiments.mnist.task import MnistTask
 from nps.experiments.mnist.workbench import SHAPE, shape
+from nps.inspect.counterfactual import what_if
 from nps.inspect.edits import Acted, Edits, Forced, Placed, Scaled
 from nps.inspect.grids import grey
 
@@ -84,8 +85,9 @@ def test_operations_are_exchanged_and_chains_made_longer(bench):
     assert len(playback.record.calls) == 10
     plain = bench.play(2)
     np.testing.assert_array_equal(playback.predicted[:2], plain.predicted[:2])
-    only = bench.play(2, Edits(acted=acted[1:3]))
-    np.testing.assert_array_equal(only.predicted[:5], plain.predicted)
+    longer = what_if(bench, 2, edits=Edits(acted=acted[1:3]))
+    np.testing.assert_array_equal(longer.after.predicted[:5], plain.predicted)
+    assert (longer.after.steps, longer.first_difference, longer.changed_firings) == (6, 5, 0)
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,12 @@ class WhatIf:
 
     @cached_property
     def changed_firings(self) -> int:
-        """How many choices of a rule differ, of all steps, stages and slots."""
-        if self.before.record is None or self.after.record is None:
+        """How many choices of a rule differ, of the steps that both have, stages and slots."""
+        old, new = self.before.record, self.after.record
+        if old is None or new is None:
             return 0
-        return int((self.before.record.rule != self.after.record.rule).sum())
+        steps = min(self.before.steps, self.after.steps)
+        return int((old.rule[:steps] != new.rule[:steps]).sum())
 
     def lines(self) -> list[str]:
         """In words."""

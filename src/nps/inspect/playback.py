@@ -98,10 +98,14 @@ class Playback:
 
 
 def first_difference(one: Playback, other: Playback) -> int | None:
-    """The first frame that two playbacks of one episode predict differently; None if none does."""
+    """The first frame that two playbacks of one episode predict differently; None if none does.
+    One that goes on after the other's end differs there."""
+    frames = min(len(one.true), len(other.true))
     if one.predicted is not None and other.predicted is not None:
-        same = (one.predicted == other.predicted).reshape(len(one.predicted), -1).all(1)
+        same = one.predicted[:frames] == other.predicted[:frames]
     else:
-        same = np.isclose(one.slots, other.slots).reshape(len(one.slots), -1).all(1)
-    parted = np.flatnonzero(~same)
-    return int(parted[0]) if len(parted) else None
+        same = np.isclose(one.slots[:frames], other.slots[:frames])
+    parted = np.flatnonzero(~same.reshape(frames, -1).all(1))
+    if len(parted):
+        return int(parted[0])
+    return None if len(one.true) == len(other.true) else frames
