@@ -190,6 +190,17 @@ def test_a_block_is_dragged_in_the_true_world_too():
     assert not onto.right[3]
 
 
+def test_without_an_action_to_stay():
+    bench = bench_of(**KINDS["gnn"], stay=False)
+    assert len(bench.actions) == 20
+    assert bench.actions[4] == "block 1 north"
+    assert {bench.actions[a] for a in bench.keys["ArrowLeft"]} == {
+        f"block {b} west" for b in range(5)
+    }
+    events = {event.split()[0] for e in range(6) for event in bench.play(e).events}
+    assert events <= {"free", "push", "nothing"}
+
+
 # -- play -----------------------------------------------------------------------------------------
 
 

@@ -65,10 +65,9 @@ class BlocksWorkbench(WorldModelWorkbench):
     @property
     def keys(self) -> Mapping[str, Sequence[int]]:  # type: ignore[override]
         """The arrows move the block of a slot."""
-        count, slots = len(self.directions), self.model.actions.slots
-        block = [self.block_of.get(m, 0) for m in range(slots)]
+        blocks = [self.block_of[m] for m in range(self.model.actions.slots)]
         return {
-            key: [b * count + self.directions.index(way) for b in block]
+            key: [b * len(self.directions) + self.directions.index(way) for b in blocks]
             for key, way in ARROWS.items()
         }
 
@@ -87,12 +86,9 @@ class BlocksWorkbench(WorldModelWorkbench):
 
     @property
     def slot_names(self) -> tuple[str, ...]:
-        if not self.slot_of.one_to_one:
+        if self.probe is None or not self.slot_of.one_to_one:
             return super().slot_names
-        slots = range(self.model.actions.slots)
-        return tuple(
-            f"block {self.block_of[m]}" if m in self.block_of else f"slot {m}" for m in slots
-        )
+        return tuple(f"block {self.block_of[m]}" for m in range(self.model.actions.slots))
 
     def values(
         self, episode: Tensor, time: Tensor, images: Shaped[Tensor, "n H W C"]
@@ -129,8 +125,8 @@ class BlocksWorkbench(WorldModelWorkbench):
     def with_placed(self, state: State, edits: Edits, t: int) -> State:
         """The state with the blocks that are dragged to another free cell."""
         positions = state.positions.clone()
-        for edit in edits.placed:
-            if edit.step == t and edit.feature in PLACE and edit.slot in self.block_of:
+        for edit in edits.placed if self.slot_of.one_to_one else ():
+            if edit.step == t and edit.feature in PLACE:
                 cell = int(np.clip(np.floor(edit.value * GRID), 0, GRID - 1))
                 positions[0, self.block_of[edit.slot], PLACE.index(edit.feature)] = cell
         if len(set(map(tuple, positions[0].tolist()))) < self.objects:
