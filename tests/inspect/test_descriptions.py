@@ -165,3 +165,12 @@ def test_contexts_that_would_have_been_bound_are_those_of_the_layer():
         record = bench.play(0, edits).record
         context = record.context[0, 0, m]
         assert np.array_equal(seen.context[m], record.before[0, 0, context, :2])
+
+
+def test_actions_on_different_slots_have_one_name():
+    from nps.inspect.observations import _common_end
+
+    assert _common_end(["block 0 north", "block 1 north"]) == "north"
+    assert _common_end(["push block 0", "push block 1"]) == "push block"
+    assert _common_end(["A.x -= B.x", "B.x -= A.x"]) == ".x -= .x"
+    assert _common_end(["a", "b"]) == "a"

@@ -143,8 +143,9 @@ class Explanation:
         if self.flip is not None:
             to = "nothing fires" if self.flip.rule == NULL else f"{self._who(self.flip)} wins"
             said = _changes(self.flip.features)
+            what = "the slot" if self.flip.features else "what it is chosen by"
             lines.append(
-                f"If the slot changed by {self.flip.size:.3g} "
+                f"If {what} changed by {self.flip.size:.3g} "
                 f"({self.flip.relative:.1%} of its length{said and ': ' + said}), {to}."
             )
         if self.fired and (said := _changes(self.added)):

@@ -6,6 +6,7 @@ had, what acted, what truly happened, and which rule fired. Descriptions of rule
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -178,11 +179,18 @@ def own_actions(bench: Workbench, slots: int) -> dict[tuple[int, int], str]:
 
 
 def _common_end(names: Sequence[str]) -> str:
-    """The last words that names share, or else the first name."""
-    words = [name.split()[::-1] for name in names]
-    same: list[str] = []
-    for column in zip(*words, strict=False):
-        if len(set(column)) > 1:
-            break
-        same.append(column[0])
-    return " ".join(reversed(same)) or names[0]
+    """The last words that names share; if there are none, what the ends of each word share.
+
+    "block 2 north", "block 3 north" are "north"; "A.x -= B.x", "B.x -= A.x" are ".x -= .x".
+    """
+    words = [name.split() for name in names]
+    if last := _shared_end(words):
+        return " ".join(last)
+    ends = ("".join(_shared_end(column)) for column in zip(*words, strict=False))
+    return " ".join(filter(None, ends)) or names[0]
+
+
+def _shared_end(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The entries at the end of all rows that are the same in each."""
+    columns = zip(*(row[::-1] for row in rows), strict=False)
+    return [c[0] for c in itertools.takewhile(lambda c: len(set(c)) == 1, columns)][::-1]
