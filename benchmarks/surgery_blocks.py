@@ -7,8 +7,11 @@ The run is of a world in which blocks only block one another: neither its encode
 saw a push. In slots of its encoder another rule set is trained where blocks do push: the donor. A
 rule of the donor is then copied into the run's rule set, and the selection relearned on a few
 transitions, half of them pushes. Beside it: the same transitions for fine-tuning without the copy,
-for a new rule, and for a GNN that learned the world without pushes. Settings were chosen on
-XX"""
+for a new rule, and for a GNN that learned the world without pushes. All learn for as many steps at
+the same rate; the numbers are of the first states of 1,000 test episodes. Rules learn from few
+transitions by the free energy: straight through, the selection of the copied rule was not relearned
+(2 % of pushes after 300; validation and test of seed 0, before this was changed).
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,11 @@ from nps.models.transitions import RuleTransition, Transition
 from nps.training import provenance
 from nps.worlds.blocks import Outcome
 
-DONOR_STEPS, GNN_STEPS, FEW_STEPS = 3_000, 3_000, 600
+DONOR_STEPS, GNN_STEPS, FEW_STEPS = 3_000, 3_000, 1_000
 RATE, FEW_RATE = 2e-3, 1e-3
 GNN_WIDTH = 128
+TEMPERATURE = 0.01
+"""Of the free energy; a free move is a squared distance of 0.3."""
 FEW = (10, 30, 100, 300, 1_000)
 """Pushes in the few transitions; as many others come with them."""
 
@@ -131,13 +136,17 @@ def measure(folder: str, split: str) -> Iterator[dict[str, Any]]:
     for name, model in {"rules": free, "gnn": gnn}.items():
         before = {"without pushes": calm.right(model, known), "with": pushing.right(model, test)}
         yield one | {"part": "before", "model": name, **before}
+
+    def energy(model: Transition, data: Steps) -> Tensor:
+        return pushing.energy(model, data, TEMPERATURE)
+
     for pushes in FEW:
         examples = few(pushing.train, pushes, seed)
         for name, model, trained in ways(pushing, free, donor, rule, gnn):
             fit(
                 model,
                 examples,
-                pushing.loss,
+                pushing.loss if name == "gnn" else energy,
                 FEW_STEPS,
                 seed=seed,
                 learning_rate=FEW_RATE,
