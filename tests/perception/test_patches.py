@@ -24,34 +24,35 @@ def all_of(slots):
 
 
 def test_patches_written_out(decoder):
-    """Colours and mask logits by linear interpolation between the four nearest cells."""
+    """Mask logits by linear interpolation between the four nearest cells."""
     slots = torch.randn(1, 2, 7)
     slots[..., :2] = torch.tensor([[0.3, -0.2], [-0.9, 0.5]])
     with torch.no_grad():
         drawn = decoder(slots, all_of(slots))
         cells = decoder.cells(slots[0, :, 2:]).view(2, 4, 4, 4).permute(0, 3, 1, 2)
-        patches = decoder.layers(cells)
+        patches = decoder.layers(cells)[:, 0]
+        colours = [*decoder.colour(slots[0, :, 2:]), decoder.background]
     floor = WINDOW * (1 - 2 * (REACH * (1 - 1 / PATCH)) ** 2)
     for row, column in ((13, 21), (12, 16), (24, 1), (0, 0), (14, 20)):
-        logits, colours = [0.0], [decoder.background]
+        logits = []
         for m in range(2):
             at = []
             for pixel, place in zip((column, row), slots[0, m, :2].tolist(), strict=True):
                 centre = (pixel + 0.5) * 2 / SIZE - 1
                 at.append(((centre - place) / (REACH * EXTENT) + 1) * PATCH / 2 - 0.5)
-            value = torch.zeros(4)
+            value = floor
             for i in range(PATCH):
                 for j in range(PATCH):
                     weight = max(0, 1 - abs(at[1] - i)) * max(0, 1 - abs(at[0] - j))
                     away = sum((REACH * ((k + 0.5) * 2 / PATCH - 1)) ** 2 for k in (i, j))
-                    window = torch.tensor([0.0, 0.0, 0.0, WINDOW * (1 - away) - floor])
-                    value += weight * (patches[m, :, i, j] + window)
-            logits.append(value[3].item() + floor)
-            colours.append(value[:3])
+                    cell = patches[m, i, j].item() + WINDOW * (1 - away)
+                    value += weight * (cell - floor)
+            logits.append(value)
+        logits.append(0.0)
         total = sum(map(math.exp, logits))
         expected = sum(math.exp(x) / total * c for x, c in zip(logits, colours, strict=True))
         torch.testing.assert_close(drawn.images[0, :, row, column], expected, rtol=1e-4, atol=1e-5)
-        share = [math.exp(x) / total for x in (*logits[1:], 0.0)]
+        share = [math.exp(x) / total for x in logits]
         torch.testing.assert_close(
             drawn.masks[0, :, row, column], torch.tensor(share), rtol=1e-4, atol=1e-5
         )

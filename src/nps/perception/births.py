@@ -53,16 +53,23 @@ class BirthReader(PlacedReader):
         return self.reseed(seen, torch.cat([nowhere, state], -1), free, first=True).slots
 
     def read(self, seen: Seen, slots: Float[Tensor, "B M D"], *, first: bool) -> Read:
-        if first:
-            return super().read(seen, slots, first=True)
         with torch.autocast(slots.device.type, enabled=False):
-            free = self.shares(seen, slots).detach().sum(-1) <= LITTLE
-            slots, born = self.reseed(seen, slots, free)
-            # A newborn's way to its object's centre says nothing of its velocity.
-            gain = torch.where(born.unsqueeze(-1), 0.0, self.gain / FASTEST)
-            for _ in range(self.iterations):
-                slots, sight = self._round(seen, slots, gain=gain)
-        return Read(slots, sight > LITTLE)
+            if first:
+                slots = super().read(seen, slots, first=True).slots
+            else:
+                slots, born = self.reseed(seen, slots, ~self.sees(seen, slots))
+                # A newborn's way to its object's centre says nothing of its velocity.
+                gain = torch.where(born.unsqueeze(-1), 0.0, self.gain / FASTEST)
+                for _ in range(self.iterations):
+                    slots, _ = self._round(seen, slots, gain=gain)
+            return Read(slots, self.sees(seen, slots))
+
+    def sees(self, seen: Seen, slots: Float[Tensor, "B M D"]) -> Bool[Tensor, "B M"]:
+        """Which slots see more than a little of the foreground. A slot that waits on the background
+        sees something of that."""
+        with torch.no_grad():
+            foreground = (-seen.background.float()).sigmoid().unsqueeze(1)
+            return (self.shares(seen, slots) * foreground).sum(-1) > LITTLE
 
     def reseed(
         self,

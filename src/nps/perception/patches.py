@@ -26,7 +26,10 @@ REACH = 2.0
 
 
 class PatchDecoder(nn.Module):
-    """Draw colour and mask of each slot in a patch, paste the patches, add the slots up.
+    """Draw each slot in one colour, with a mask in a patch; paste the patches, add the slots up.
+
+    One colour, so that a mask is all there is to show a shape with: slots that could paint their
+    rims black had masks like discs (docs/notes/sprites.md).
 
     Args:
         slot_dim: D, with the place.
@@ -34,8 +37,8 @@ class PatchDecoder(nn.Module):
         width: channels.
         extent: about the radius of an object, where half of the image's side is 1.
 
-    Shapes: slots (B, M, D) -> images (B, 3, size, size), masks (B, M + 1, size, size); the last
-    component is the background.
+    Shapes: slots (B, M, D), of which some are present (B, M) -> images (B, 3, size, size), masks
+    (B, M + 1, size, size); the last component is the background.
     """
 
     window: Tensor
@@ -43,13 +46,14 @@ class PatchDecoder(nn.Module):
 
     def __init__(self, slot_dim: int, size: int, width: int = 64, *, extent: float) -> None:
         super().__init__()
-        self.size, self.width, self.extent = size, width, extent
+        self.width, self.extent = width, extent
+        self.colour = nn.Linear(slot_dim - PLACE, 3)
         self.cells = nn.Linear(slot_dim - PLACE, width * CELLS**2)
         self.layers = nn.Sequential(
             nn.ReLU(),
             nn.ConvTranspose2d(width, width, 4, stride=2, padding=1),
             nn.ReLU(),
-            nn.Conv2d(width, 4 * 4, 3, padding=1),
+            nn.Conv2d(width, 4, 3, padding=1),
             Shuffle(),
         )
         away = (REACH * cell_centres(PATCH)).square().sum(-1)
@@ -60,23 +64,20 @@ class PatchDecoder(nn.Module):
 
     def forward(self, slots: Float[Tensor, "B M D"], present: Bool[Tensor, "B M"]) -> Drawing:
         b, m, _ = slots.shape
-        cells = self.cells(slots[..., PLACE:]).view(b * m, CELLS, CELLS, self.width)
-        patches = self.layers(cells.permute(0, 3, 1, 2)).float().unflatten(0, (b, m))
-        colour, logit = patches.split([3, 1], 2)
+        state = slots[..., PLACE:]
+        cells = self.cells(state).view(b * m, CELLS, CELLS, self.width).permute(0, 3, 1, 2)
+        patches = self.layers(cells).float().view(b, m, PATCH, PATCH)
         with torch.autocast(slots.device.type, enabled=False):
             across, down = (self.weights(slots[..., i]) for i in range(PLACE))
-            # Beside the patch colours are black, and the mask is as small as in its corners.
-            floor = self.window[0, 0]
-            pasted = down.unsqueeze(2) @ torch.cat([colour, logit + self.window - floor], 2)
-            pasted = pasted @ across.unsqueeze(2).mT
-        colour, logit = pasted.split([3, 1], 2)
-        logit = (logit + floor).masked_fill(~present.view(b, m, 1, 1, 1), -torch.inf)
+            floor = self.window[0, 0]  # beside the patch a mask is as small as in its corners
+            logit = down @ (patches + self.window - floor) @ across.mT + floor
+        logit = logit.masked_fill(~present[..., None, None], -torch.inf).unsqueeze(2)
+        colour = self.colour(state).float()[..., None, None].expand(-1, -1, -1, *logit.shape[-2:])
         return compose(colour, logit, self.background)
 
     def weights(self, place: Float[Tensor, "B M"]) -> Float[Tensor, "B M size P"]:
         """Of the cells of a patch in each row, or column, of the picture: linear interpolation."""
-        reach = REACH * self.extent
-        at = (self.centres - place.unsqueeze(-1)) / reach  # -1 to 1 within the patch
+        at = (self.centres - place.unsqueeze(-1)) / (REACH * self.extent)  # -1 to 1 in the patch
         cell = (at + 1.0) * (PATCH / 2) - 0.5
         number = torch.arange(PATCH, device=cell.device, dtype=cell.dtype)
         return (1.0 - (cell.unsqueeze(-1) - number).abs()).clamp(min=0.0)
