@@ -70,7 +70,7 @@ class Config(RuleSettings):
     """Of the tracker, weight of the error of the next frame; that of the frame seen has 1."""
     disagreement: float = 0.5
     """Of the tracker, weight of a penalty on components that draw a pixel in different colours."""
-    area: float = 0.007
+    area: float = 0.01
     """Of the tracker, weight of a penalty on the square root of each slot's share of the pixels, in
     full from 40 % of training on: an object costs less in one slot than in two."""
     rules: int = 10

@@ -94,12 +94,12 @@ SMALL_TRACKER: dict[str, Any] = {
     "batch_size": 16,
     "warmup_steps": 100,
     "train_videos": 1_600,
-    "epochs": 6,
+    "epochs": 3,
     "validate_every": 1,
     "validation_videos": 50,
     "test_videos": 100,
 }
-"""32 × 32 pixels and 1,200 steps, for a CPU: slots follow their sprites (docs/notes/sprites.md)."""
+"""32 × 32 pixels and 600 steps, for a CPU: slots follow their sprites (docs/notes/sprites.md)."""
 
 QUICK = {
     "sprites": SMALL,
