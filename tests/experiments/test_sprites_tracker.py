@@ -9,6 +9,7 @@ import torch
 import nps
 from nps.errors import UserError
 from nps.experiments.sprites import PRESETS, QUICK, Config, Sprites, SpritesTask
+from nps.experiments.sprites.pictures import rows_of
 from nps.experiments.sprites.report import LABELS
 from nps.experiments.sprites.watching import AHEAD, as_bytes, as_floats, watch
 from nps.interactions import GNN, Attention
@@ -130,10 +131,21 @@ def test_watching_asks_after_each_frame():
                     torch.testing.assert_close(watched.expected[:, t], drawn.images)
 
 
-def test_the_background_is_no_slot():
+def test_the_background_is_no_slot_and_black():
     task = task_of()
     assert task.config.segments == 4
     assert Config().segments == Config().slots
+    part = next(iter(task.batches("test")))
+    images = render(part.videos, size=16).images
+    watched = watch(task.make_model(0).eval(), as_floats(images), part.noise, task.config)
+    segments = torch.arange(4).view(1, 1, 2, 2).expand(3, 6, 2, 2)
+    rows = rows_of(
+        images[:, :, :2, :2],
+        watched._replace(segments=segments, images=watched.images[..., :2, :2]),
+    )
+    black = (rows[:, 2] == 0).all(-1)
+    assert black[..., 1, 1].all()
+    assert not black[..., 0, :].any()
 
 
 def test_choices_have_no_noise_once_they_settle():

@@ -99,7 +99,8 @@ SMALL_TRACKER: dict[str, Any] = {
     "validation_videos": 50,
     "test_videos": 100,
 }
-"""32 × 32 pixels and 600 steps, for a CPU: slots follow their sprites (docs/notes/sprites.md)."""
+"""32 × 32 pixels and 600 steps, for a CPU: slots follow their sprites, unless two of them meet
+(docs/notes/sprites.md)."""
 
 QUICK = {
     "sprites": SMALL,

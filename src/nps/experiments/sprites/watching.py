@@ -26,7 +26,7 @@ AHEAD = (1, 3)
 
 
 class Watched(NamedTuple):
-    """Segments are numbers of slots; the last one is the background if that is no slot."""
+    """Segments are numbers of slots, or the background's."""
 
     segments: Int64[Tensor, "B T H W"]
     """Of each frame, once it was seen."""
@@ -36,6 +36,8 @@ class Watched(NamedTuple):
     """h -> segments of the frames from h on, predicted h frames before."""
     expected: Float[Tensor, "B T-1 3 H W"]
     """What is drawn one frame ahead."""
+    background: int | None = None
+    """The segment that is no slot; None if a slot has to draw the background."""
 
 
 @torch.no_grad()
@@ -82,7 +84,8 @@ def watch_with_tracker(model: Tracker, frames: Float[Tensor, "B T 3 H W"]) -> Wa
         if h in AHEAD:
             shown = slots[:, : count - h], watching.present[:, : count - h]
             ahead[h] = model.show(*shown).masks.argmax(2)
-    return Watched(seen.masks.argmax(2), seen.images, ahead, expected.images)
+    background = model.reader.slots  # the last component
+    return Watched(seen.masks.argmax(2), seen.images, ahead, expected.images, background)
 
 
 def watch_moments(
