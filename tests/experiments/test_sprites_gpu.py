@@ -15,6 +15,9 @@ from tests.on_gpu import CUDA, assert_reads_nothing_on_the_host, go
 
 pytestmark = pytest.mark.gpu
 
+PRESETS_TO_TRY = ["sprites", "sprites-op3", "sprites-pnps", "sprites-none"] + [
+    f"sprites-tracker{end}" for end in ("", "-pnps", "-attention", "-gnn", "-none")
+]
 SMALL = {
     "size": 16,
     "slots": 3,
@@ -39,7 +42,7 @@ def task_of(preset, **changes):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("preset", ["sprites", "sprites-op3", "sprites-pnps", "sprites-none"])
+@pytest.mark.parametrize("preset", PRESETS_TO_TRY)
 def test_captured_equals_eager(tmp_path, preset, precision):
     """Refinement takes gradients within the step, which is captured whole."""
     task = task_of(preset, settle_from=0.6)
@@ -52,13 +55,14 @@ def test_captured_equals_eager(tmp_path, preset, precision):
         torch.testing.assert_close(saved[0].tensors["model"][name], tensor, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("preset", ["sprites", "sprites-op3", "sprites-pnps", "sprites-none"])
+@pytest.mark.parametrize("preset", PRESETS_TO_TRY)
 def test_a_step_reads_nothing_on_the_host(preset):
     assert_reads_nothing_on_the_host(task_of(preset), seeds=(0,))
 
 
-def test_a_test_runs_on_the_gpu():
-    task = task_of("sprites")
+@pytest.mark.parametrize("preset", ["sprites", "sprites-tracker"])
+def test_a_test_runs_on_the_gpu(preset):
+    task = task_of(preset)
     assert task.test(task.make_model(0).eval())["copy1_mse"] > 0
 
 

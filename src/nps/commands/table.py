@@ -160,4 +160,7 @@ def presets(args: Sequence[str]) -> None:
             about = textwrap.fill(
                 preset.about, width, initial_indent=indent, subsequent_indent=indent
             )
-            print(f"  {name:28}{about[len(indent) :]}")
+            if len(name) < len(indent) - 2:
+                print(f"  {name:28}{about[len(indent) :]}")
+            else:
+                print(f"  {name}\n{about}")

@@ -141,6 +141,11 @@ class OP3(nn.Module):
             nn.Parameter(torch.randn(latent_dim) / latent_dim**0.5) for _ in range(3)
         )
 
+    @property
+    def interaction(self) -> nn.Module | None:
+        """What takes place between slots."""
+        return self.dynamics.interaction
+
     def forward(
         self,
         frames: Float[Tensor, "B T 3 S S"],

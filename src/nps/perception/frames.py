@@ -167,6 +167,22 @@ class Drawing(NamedTuple):
     """
 
 
+def compose(
+    colour: Float[Tensor, "B M 3 H W"],
+    logit: Float[Tensor, "B M 1 H W"],
+    background: Float[Tensor, "3"] | None,
+) -> Drawing:
+    """Add up what slots draw and, if there is one, a background of one colour and mask logit 0."""
+    if background is not None:
+        logit = torch.cat([logit, torch.zeros_like(logit[:, :1])], 1)
+        behind = background.view(1, 1, 3, 1, 1).expand_as(colour[:, :1])
+        colour = torch.cat([colour, behind], 1)
+    masks = logit.softmax(1)
+    images = (masks * colour).sum(1)
+    power = (masks.squeeze(2) * colour.square().sum(2)).sum(1)
+    return Drawing(images, masks.squeeze(2), power - images.square().sum(1))
+
+
 class BroadcastDecoder(nn.Module):
     """Draw each slot by itself: colour and mask of every pixel; then add them up.
 
@@ -223,14 +239,7 @@ class BroadcastDecoder(nn.Module):
         )
         if self.window is not None:
             logit = logit + self.window(slots[..., :PLACE])
-        if self.background is not None:
-            logit = torch.cat([logit, torch.zeros_like(logit[:, :1])], 1)
-            behind = self.background.view(1, 1, 3, 1, 1).expand(b, 1, 3, self.size, self.size)
-            colour = torch.cat([colour, behind], 1)
-        masks = logit.softmax(1)
-        images = (masks * colour).sum(1)
-        power = (masks.squeeze(2) * colour.square().sum(2)).sum(1)
-        return Drawing(images, masks.squeeze(2), power - images.square().sum(1))
+        return compose(colour, logit, self.background)
 
     def _spread(self, slots: Float[Tensor, "B M D"]) -> Float[Tensor, "B*M D 8 8"]:
         """Each slot in all cells of the grid, channels last."""

@@ -198,8 +198,7 @@ class PlacedReader(nn.Module):
         scores = SHARPNESS * F.logsigmoid(-background)
         if self.training:
             scores = scores - torch.rand_like(scores).clamp(1e-6, 1 - 1e-6).log().neg().log()
-        near = square_distances(self.grid.unsqueeze(0), self.grid)[0] / (COVERED * self.extent) ** 2
-        free = (-(near.square())).exp().neg().log1p() * SHARPNESS  # -inf where a slot is
+        free = SHARPNESS * self.uncovered(self.grid)
         places = []
         for _ in range(slots):
             taken = scores.argmax(-1)
@@ -207,23 +206,36 @@ class PlacedReader(nn.Module):
             scores = scores + free[taken]
         return torch.stack(places, 1)
 
+    def uncovered(
+        self, places: Float[Tensor, "*batch 2"], extents: float = COVERED
+    ) -> Float[Tensor, "*batch n"]:
+        """What a slot at each of these places leaves of the features to others, as a logarithm:
+        -inf where the slot is, near 0 from some extents on."""
+        away = (places.unsqueeze(-2) - self.grid).square().sum(-1)
+        near = away / (extents * self.extent) ** 2
+        return (-(near.square())).exp().neg().log1p()
+
     def read(self, seen: Seen, slots: Float[Tensor, "B M D"], *, first: bool) -> Read:
         with torch.autocast(slots.device.type, enabled=False):
             for _ in range(self.first_iterations if first else self.iterations):
                 slots, sight = self._round(seen, slots, gain=0.0 if first else self.gain / FASTEST)
         return Read(slots, sight > LITTLE)
 
+    def shares(self, seen: Seen, slots: Float[Tensor, "B M D"]) -> Float[Tensor, "B M n"]:
+        """What each slot sees of each feature; the background has the rest."""
+        query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
+        scores = (query.to(seen.key.dtype) @ seen.key.mT).float()
+        window = -0.5 * (-2.0 * self.log_window).exp()
+        scores = scores + window * square_distances(slots[..., :PLACE], self.grid)
+        claims = torch.cat([scores, seen.background.unsqueeze(1).float()], 1)
+        return claims.softmax(1)[:, :-1]
+
     def _round(
         self, seen: Seen, slots: Float[Tensor, "B M D"], *, gain: float | Tensor
     ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B M"]]:
         """The new slots, and how many features each of them sees."""
         place, velocity, _ = slots.split([PLACE, PLACE, self.slot_dim - 2 * PLACE], -1)
-        query = self.query(self.norm_slots(slots)) * self.slot_dim**-0.5
-        scores = (query.to(seen.key.dtype) @ seen.key.mT).float()
-        window = -0.5 * (-2.0 * self.log_window).exp()
-        scores = scores + window * square_distances(place, self.grid)
-        claims = torch.cat([scores, seen.background.unsqueeze(1).float()], 1)
-        share = claims.softmax(1)[:, :-1]
+        share = self.shares(seen, slots)
         sight = share.sum(-1, keepdim=True)
         weights = share / (LITTLE + sight)
         in_sight = weights.sum(-1, keepdim=True)  # nearly 1, or 0 for a slot that sees nothing

@@ -1,6 +1,7 @@
-"""Section 4.3, Sprites-MOT: objects found by iterative refinement, and tracked.
+"""Section 4.3, Sprites-MOT: objects found by iterative refinement or slot attention, and tracked.
 
-OP3 (Veerapaneni et al. 2019), and OP3 with sequential NPS in place of its interaction. The paper,
+OP3 (Veerapaneni et al. 2019), OP3 with sequential NPS in place of its interaction, and the model of
+bouncing balls as a tracker, with the same interactions. The paper,
 by the protocol of Weis et al. (2021): MOTA 90.7 and MOTP 79.9, OP3 89.1 and 78.4; the latter are
 the public leaderboard's numbers. The sprites of the benchmark do not touch, so `--bounce` is a
 variant in which they do.
@@ -30,7 +31,7 @@ __all__ = ["PRESETS", "QUICK", "Config", "Sprites", "SpritesTask"]
 
 class Sprites(Experiment[Config, SpritesTask]):
     name = "sprites"
-    about = "Sprites-MOT: objects by refinement, tracked, with OP3 and with rules (section 4.3)."
+    about = "Sprites-MOT: objects found and tracked, with OP3 and with rules (section 4.3)."
     subject = "Sprites-MOT"
     claims = CLAIMS
     config = Config

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from nps.experiments.sprites.config import Config
-from nps.experiments.sprites.watching import AHEAD, watch
+from nps.experiments.sprites.watching import AHEAD, as_floats, watch
 from nps.metrics.tracking import Tracked, overlaps, track
 from nps.models.op3 import OP3
+from nps.models.tracker import Tracker
 from nps.worlds.sprites import COLOURS, Videos, render
 
 if TYPE_CHECKING:
@@ -30,18 +31,19 @@ class Part(NamedTuple):
 
     videos: Videos
     noise: Float[Tensor, "B K R"]
-    """Where the slots start: a function of the seed of the data, so that a test can be repeated."""
+    """Where the slots of OP3 start: a function of the seed of the data, so that a test can be
+    repeated."""
 
     def first(self, count: int) -> Part:
         return Part(self.videos.at(slice(count)), self.noise[:count])
 
 
-def measure(config: Config, model: OP3, part: Part) -> Measured:
+def measure(config: Config, model: OP3 | Tracker, part: Part) -> Measured:
     """Counts of the protocol and errors, of a model and of floors, for each video."""
     images, labels = render(part.videos, size=config.size)
-    frames = images.movedim(-1, -3).float() / 255.0
+    frames = as_floats(images)
     watched = watch(model, frames, part.noise, config)
-    slots, sprites = part.noise.shape[1], part.videos.present.shape[2]
+    slots, sprites = config.segments, part.videos.present.shape[2]
     measured = tracked("", labels[:, FIRST:], watched.segments[:, FIRST:], sprites, slots)
     measured["mse"] = error(watched.images, frames)
     measured["ahead1_mse"] = error(watched.expected, frames[:, 1:])

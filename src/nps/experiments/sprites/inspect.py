@@ -6,17 +6,18 @@ import torch
 
 from nps.experiments.sprites.evaluation import summary
 from nps.experiments.sprites.pictures import tracking_gif, tracking_picture
-from nps.experiments.sprites.task import DRAWN_VIDEOS, SpritesTask, as_floats
-from nps.experiments.sprites.watching import AHEAD, watch
+from nps.experiments.sprites.task import DRAWN_VIDEOS, SpritesTask
+from nps.experiments.sprites.watching import AHEAD, as_floats, watch
 from nps.inspect import figures
 from nps.inspect.report import Figure, Part, Table
 from nps.models.op3 import OP3
+from nps.models.tracker import Tracker
 from nps.training.log import png
 from nps.worlds.sprites import render
 
 
 @torch.no_grad()
-def inspect_sprites(task: SpritesTask, model: OP3) -> list[Part]:
+def inspect_sprites(task: SpritesTask, model: OP3 | Tracker) -> list[Part]:
     """The first test videos: a table, and pictures of some of them."""
     part = next(iter(task.batches("test")))
     metrics = summary(task.measure(model, part))

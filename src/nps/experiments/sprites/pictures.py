@@ -20,9 +20,11 @@ MILLISECONDS = 300
 
 
 def rows_of(images: UInt8[Tensor, "B T H W 3"], watched: Watched) -> UInt8[ndarray, "B 3 T H W 3"]:
-    """True frames, those that are drawn once they are seen, and their segments."""
+    """True frames, those that are drawn once they are seen, and their segments; a background that
+    is no slot is black."""
     drawn = to_bytes(watched.images.permute(0, 1, 3, 4, 2).cpu().numpy())
-    slots = int(watched.segments.max()) + 1
+    background = watched.background
+    slots = int(watched.segments.max()) + 1 if background is None else background
     return np.stack([images.cpu().numpy(), drawn, segment_picture(watched.segments, slots)], 1)
 
 

@@ -1,4 +1,4 @@
-"""The presets of Sprites-MOT: OP3, rules in place of its interaction, and nothing between slots."""
+"""The presets of Sprites-MOT: OP3 and the tracker, each with rules or others between its slots."""
 
 from __future__ import annotations
 
@@ -8,6 +8,43 @@ from nps.experiments.experiment import Preset
 from nps.experiments.sprites.config import Config
 
 PNPS: dict[str, Any] = {"interaction": "pnps", "stages": 1}
+
+TRACKER: dict[str, Any] = {
+    "model": "tracker",
+    "latent_dim": 32,
+    "channels": 64,
+    "first_refinements": 3,
+    "refinements": 1,
+    "zero_start": True,
+    "batch_size": 64,
+    "epochs": 50,
+    "validate_every": 5,
+    "learning_rate": 1e-3,
+    "warmup_steps": 200,
+    "clip_norm": 1.0,
+}
+"""15,000 steps. Slots of size 64, and widths, as on bouncing balls."""
+BETWEEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "": ("sequential NPS", {}),
+    "-pnps": ("parallel NPS", PNPS),
+    "-attention": ("attention", {"interaction": "attention"}),
+    "-gnn": ("a GNN", {"interaction": "gnn"}),
+    "-none": ("nothing", {"interaction": "none"}),
+}
+"""End of a preset's name -> what is between the tracker's slots."""
+BOUNCING = {"": "", "-bounce": ", on sprites that bounce off one another"}
+
+
+def trackers() -> dict[str, Preset]:
+    return {
+        f"sprites{bounce}-tracker{end}": Preset(
+            f"The slot-attention tracker with {what} between slots{where}.",
+            Config(**TRACKER, **changes, bounce=bool(bounce)),
+        )
+        for bounce, where in BOUNCING.items()
+        for end, (what, changes) in BETWEEN.items()
+    }
+
 
 PRESETS = {
     "sprites": Preset("OP3 with sequential NPS: ten rules, three stages.", Config()),
@@ -24,6 +61,7 @@ PRESETS = {
         "OP3 with nothing between slots, on sprites that bounce off one another.",
         Config(interaction="none", bounce=True),
     ),
+    **trackers(),
 }
 
 SMALL: dict[str, Any] = {
@@ -48,4 +86,25 @@ SMALL: dict[str, Any] = {
 """32 × 32 pixels and 200 steps, for a CPU: enough to see that it runs, and far too few for slots to
 separate."""
 
-QUICK = {"sprites": SMALL, "sprites-op3": SMALL}
+SMALL_TRACKER: dict[str, Any] = {
+    "size": 32,
+    "feature_stride": 2,
+    "latent_dim": 16,
+    "channels": 32,
+    "batch_size": 16,
+    "warmup_steps": 100,
+    "train_videos": 1_600,
+    "epochs": 3,
+    "validate_every": 1,
+    "validation_videos": 50,
+    "test_videos": 100,
+}
+"""32 × 32 pixels and 600 steps, for a CPU: slots follow their sprites, unless two of them meet
+(docs/notes/sprites.md)."""
+
+QUICK = {
+    "sprites": SMALL,
+    "sprites-op3": SMALL,
+    "sprites-tracker": SMALL_TRACKER,
+    "sprites-tracker-none": SMALL_TRACKER,
+}

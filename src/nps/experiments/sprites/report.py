@@ -22,6 +22,17 @@ LABELS = {
     "sprites-bounce-op3": "OP3, bouncing sprites",
     "sprites-bounce": "OP3 with sequential NPS, bouncing sprites",
     "sprites-bounce-none": "OP3, no interaction, bouncing sprites",
+    **{
+        f"sprites{bounce}-tracker{end}": f"tracker with {what}{where}"
+        for bounce, where in {"": "", "-bounce": ", bouncing sprites"}.items()
+        for end, what in {
+            "": "sequential NPS",
+            "-pnps": "parallel NPS",
+            "-attention": "attention",
+            "-gnn": "a GNN",
+            "-none": "no interaction",
+        }.items()
+    },
 }
 METRICS = {
     "MOTA": "mota",
@@ -70,7 +81,7 @@ class Tested(TypedDict):
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables of the tested runs at `path`."""
     results = by_variant(read_results(path), LABELS)
-    report = Report("Sprites-MOT: objects by refinement, and how they are tracked")
+    report = Report("Sprites-MOT: objects, and how they are tracked")
     report.add(*changes.notice(results.values(), experiment))
     report.add(tracking_table(results), ahead_table(results))
     report.add(*learning(results, LABELS, CURVES, "MOTA", "Validation videos"))

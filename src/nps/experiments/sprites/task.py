@@ -1,4 +1,4 @@
-"""Train OP3, or OP3 with rules, on videos of sprites, and score how it tracks them.
+"""Train OP3 or the tracker on videos of sprites, and score how they track them.
 
 Videos are simulated once; a step draws its clips, so nothing but states is stored.
 """
@@ -16,9 +16,11 @@ from nps.experiments.lazy_sets import LazySets
 from nps.experiments.sprites.config import Config
 from nps.experiments.sprites.evaluation import Measured, Part, measure, summary
 from nps.experiments.sprites.pictures import tracking_picture
-from nps.experiments.sprites.watching import watch, watch_moments
-from nps.models.op3 import OP3, make_interaction
-from nps.models.op3_schedule import loss_weights, rprp
+from nps.experiments.sprites.training_op3 import make_op3, op3_loss
+from nps.experiments.sprites.training_tracker import make_tracker, tracker_loss
+from nps.experiments.sprites.watching import as_floats, watch, watch_moments
+from nps.models.op3 import OP3
+from nps.models.tracker import Tracker
 from nps.rules import RuleLayer, Trace
 from nps.training import rng
 from nps.training.data import Made
@@ -26,7 +28,7 @@ from nps.training.task import Batch, Task, how_many
 from nps.worlds.sprites import Videos, make_videos, render
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, UInt8
+    from jaxtyping import UInt8
     from numpy import ndarray
 
 SPLITS = ("train", "validation", "test")
@@ -45,10 +47,6 @@ class SpritesTask(Task):
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
         self.data = Made(config.train_videos * config.clips)
-        self.schedule = rprp(
-            config.frames, first=config.first_refinements, later=config.refinements
-        )
-        self.weights = loss_weights(self.schedule)
         self._videos: dict[str, Videos] = {}
         self.sets = LazySets(SPLITS, self.videos)
 
@@ -65,27 +63,23 @@ class SpritesTask(Task):
             )
         return self._videos[split]
 
-    def make_model(self, seed: int) -> OP3:
+    def make_model(self, seed: int) -> OP3 | Tracker:
+        make = make_tracker if self.config.model == "tracker" else make_op3
         with rng.seeded(seed, "init"):
-            return make_model(self.config).to(self.device)
+            return make(self.config).to(self.device)
 
     def phase(self, progress: float) -> str:
         settle = self.config.settle_from
         return SETTLE if settle is not None and progress >= settle else EXPLORE
 
-    def loss(self, model: OP3, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, model: OP3 | Tracker, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         model.train()
-        if model.dynamics.interaction is not None and batch.phase == SETTLE:
-            model.dynamics.interaction.eval()
-        frames = as_floats(self.training_clips(batch))
-        moments = list(model(frames, self.schedule, self.config.slots))
-        last = moments[-1].loss
-        total = frames.new_zeros(())
-        for weight, moment in zip(self.weights, moments, strict=True):
-            assert moment.loss is not None  # every frame of a clip is there
-            total = total + weight * moment.loss.total
-        assert last is not None
-        return total, {"pixels": last.pixels, "divergence": last.divergence}
+        if model.interaction is not None and batch.phase == SETTLE:
+            model.interaction.eval()
+        images = self.training_clips(batch)
+        if isinstance(model, Tracker):
+            return tracker_loss(self.config, model, images, batch.progress)
+        return op3_loss(self.config, model, images)
 
     def training_clips(self, batch: Batch) -> UInt8[Tensor, "B T size size 3"]:
         config, videos = self.config, self.videos("train")
@@ -107,15 +101,15 @@ class SpritesTask(Task):
         for some in torch.arange(count, device=self.device).split(VIDEOS_AT_ONCE):
             yield Part(videos.at(some), noise[some])
 
-    def measure(self, model: OP3, part: Part) -> Measured:
+    def measure(self, model: OP3 | Tracker, part: Part) -> Measured:
         return measure(self.config, model, part)
 
     def judge(self, measured: Measured, split: str) -> dict[str, Any]:
         metrics = summary(measured)
         return {"score": -metrics["mota"], **metrics}
 
-    def test(self, model: OP3) -> dict[str, Any]:
-        layer = model.dynamics.interaction
+    def test(self, model: OP3 | Tracker) -> dict[str, Any]:
+        layer = model.interaction
         parameters = 0 if layer is None else sum(p.numel() for p in layer.parameters())
         return {**super().test(model), "interaction_parameters": parameters}
 
@@ -130,38 +124,26 @@ class SpritesTask(Task):
         return torch.cat(frames)[:count], torch.cat(noise)[:count]
 
     @torch.no_grad()
-    def trace(self, model: OP3, *inputs: Tensor) -> Trace:
-        """What fires on the way to each frame after the first, (B, T - 1, K, M)."""
+    def trace(self, model: OP3 | Tracker, *inputs: Tensor) -> Trace:
+        """What fires on the way to each frame after the first, (B, T - 1, K, M); in the tracker, on
+        the way from each frame, (B, T, K, M)."""
         frames, noise = inputs
-        layer = model.dynamics.interaction
+        layer = model.interaction
         if not isinstance(layer, RuleLayer):
             between = "nothing" if layer is None else type(layer).__name__
             raise UserError(f"trace: this model has no rules ({between} between its slots)")
+        if isinstance(model, Tracker):
+            found: Trace | None = model(frames, return_trace=True).trace
+            assert found is not None  # it has rules
+            return found
         moments = watch_moments(model, as_floats(frames), noise, self.config, return_trace=True)
         traces = [moment.trace for moment in moments if moment.trace is not None]
         return Trace(*(torch.stack(x, 1) for x in zip(*traces, strict=True)))
 
     @torch.no_grad()
-    def draw(self, model: OP3) -> dict[str, UInt8[ndarray, "height width 3"]]:
+    def draw(self, model: OP3 | Tracker) -> dict[str, UInt8[ndarray, "height width 3"]]:
         """Validation videos: true frames, what the model draws, and its segments."""
         part = next(self.batches("validation")).first(DRAWN_VIDEOS)
         images = render(part.videos, size=self.config.size).images
         watched = watch(model, as_floats(images), part.noise, self.config)
         return {"tracking": tracking_picture(images, watched)}
-
-
-def make_model(config: Config) -> OP3:
-    layer = make_interaction(config.interaction, config.rule_config, latent_dim=config.latent_dim)
-    return OP3(
-        layer,
-        config.size,
-        latent_dim=config.latent_dim,
-        channels=config.channels,
-        hidden_dim=config.memory_dim,
-        beta=config.beta,
-    )
-
-
-def as_floats(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 H W"]:
-    """From 0 to 1, channels before rows."""
-    return images.movedim(-1, -3).float() / 255.0
