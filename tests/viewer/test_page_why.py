@@ -41,7 +41,7 @@ def test_a_click_on_a_firing_explains_it(page: Any, record: Any) -> None:
 
 def test_the_scores_are_those_before_noise_and_the_winner_is_ringed(page: Any, record: Any) -> None:
     seek(page, 3)
-    page.get_by_text("Step 3").wait_for()
+    page.get_by_text("Step 3", exact=True).wait_for()
     cells = page.locator("#panel-why .matrix .cell")
     shown = [float(text.replace("−", "-")) for text in cells.all_inner_texts()]
     np.testing.assert_allclose(shown, record.rule_scores[3, 0].ravel(), atol=0.06)
@@ -64,7 +64,7 @@ def test_a_slot_on_which_nothing_fired_says_where_the_stage_went(page: Any, reco
 def test_it_says_what_was_read_and_what_was_added(page: Any, runs: Any, record: Any) -> None:
     played = runs[0].workbench.play(0)
     seek(page, 1)
-    page.get_by_text("What it read, and what it added").wait_for()
+    page.get_by_text("Step 1", exact=True).wait_for()
     (slot,) = np.flatnonzero(record.rule[1, 0] >= 0)
     rows = page.locator("#panel-why section", has_text="What it read").locator("tr")
     for i, name in enumerate(("row", "column")):

@@ -20,11 +20,13 @@ export function actionLine() {
   const first = Math.max(0, Math.min(state.t - MOST / 2, longest - MOST));
   const chips = [];
   for (let step = first; step < Math.min(longest, first + MOST); step += 1) {
-    chips.push(step < play.steps ? chip(play, base ?? play, step) : step === play.steps ? free(step) : null);
+    if (step < play.steps) chips.push(chip(play, base ?? play, step));
+    else if (step === play.steps) chips.push(free(step));
   }
   const palette = actions.slice(0, MOST_NEW).map((name, action) => el("span", {
     class: "chip new", draggable: !isFrozen() && "true", text: name,
-    title: "Drag it onto a step", ondragstart: (event) => hold(event, { action }), ondragend: release,
+    title: "Drag it onto a step", ondragstart: (event) => hold(event, { action }),
+    ondragend: release,
   }));
   return [
     el("h3", { text: "Actions" }),

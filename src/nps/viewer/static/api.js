@@ -2,7 +2,9 @@
 // that were stored with it.
 import { canonical } from "./state.js";
 
-export class AskError extends Error {
+const NO_TOKEN = "Open the address that nps view printed: it carries the token";
+
+class AskError extends Error {
   constructor(message, status) {
     super(message);
     this.status = status;
@@ -82,7 +84,7 @@ async function post(route, body) {
   } catch {
     // Not JSON: the status has to do.
   }
-  if (response.status === 401) reason = "Open the address that nps view printed: it carries the token";
+  if (response.status === 401) reason = NO_TOKEN;
   throw new AskError(reason, response.status);
 }
 

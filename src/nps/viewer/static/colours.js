@@ -48,7 +48,8 @@ export function ruleName(model, rule) {
 
 /** Swatch and name. */
 export function ruleTag(model, rule) {
-  return el("span", { class: "rule-tag" }, swatch(rule), el("span", { text: ruleName(model, rule) }));
+  const name = el("span", { text: ruleName(model, rule) });
+  return el("span", { class: "rule-tag" }, swatch(rule), name);
 }
 
 let themed = {};

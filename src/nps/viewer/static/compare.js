@@ -2,9 +2,12 @@
 import { isFrozen, isKnown } from "./api.js";
 import { ruleTag } from "./colours.js";
 import { countDifferences, matchRules } from "./difference.js";
-import { el, fill, menu, number, percent } from "./dom.js";
+import { el, fill, menu, number, para, percent } from "./dom.js";
 import { compareWith, model, otherModel, session, setTime, shortTitles } from "./session.js";
 import { on, state } from "./state.js";
+
+const OTHER_EPISODE = "These models do not show the same episode: they were trained on different "
+  + "data, so there is nothing to lay side by side.";
 
 let comparePanel = null;
 
@@ -19,7 +22,7 @@ function showCompare() {
     && (!isFrozen() || isKnown("/api/play", { model: id, episode: state.episode, edits: {} }));
   const others = session.models.filter(able).map(({ id, title }) => [id, title]);
   if (!others.length) {
-    fill(comparePanel, el("p", { class: "lead", text: "One model is open. To compare, open two: " }),
+    fill(comparePanel, para("One model is open. To compare, open two: ", "lead"),
       el("pre", { text: "nps view RUN OTHER-RUN" }));
     return;
   }
@@ -31,14 +34,13 @@ function showCompare() {
   const parts = [el("div", { class: "fields" },
     el("label", {}, el("span", { text: "with" }), choice))];
   if (other && other.same !== play.same) {
-    parts.push(el("p", { class: "note", text: "These models do not show the same episode: they were "
-      + "trained on different data, so there is nothing to lay side by side." }));
+    parts.push(para(OTHER_EPISODE, "note"));
   } else if (other) {
     parts.push(scoreTable(play, other), whereTheyPart(play, other));
     if (play.hasRules && other.hasRules) parts.push(...rulesCompared(play, other));
     else if (play.hasRules !== other.hasRules) {
       const without = play.hasRules ? otherModel() : model();
-      parts.push(el("p", { class: "soft", text: `${without.title} has no rules: only its predictions are compared.` }));
+      parts.push(para(`${without.title} has no rules: only its predictions are compared.`));
     }
   }
   fill(comparePanel, parts);
@@ -50,20 +52,23 @@ function scoreTable(play, other) {
     return known.length ? known.reduce((sum, x) => sum + x, 0) / known.length : null;
   };
   const count = (right) => (right ? right.slice(1).filter((x) => x).length : null);
-  const row = (name, one, two) => el("tr", {}, el("th", { text: name }), el("td", { text: one }), el("td", { text: two }));
+  const row = (name, one, two) => el(
+    "tr", {}, el("th", { text: name }), el("td", { text: one }), el("td", { text: two }),
+  );
   const key = (kind, text) => el("th", {}, el("i", { class: `line ${kind}` }), text);
   return el("table", { class: "numbers versus" },
     el("tr", {}, el("td"), key("one", model().title), key("two", otherModel().title)),
     row(`${play.errorName}, mean`, number(mean(play.error)), number(mean(other.error))),
     row("last frame", number(play.error.at(-1)), number(other.error.at(-1))),
-    play.right && other.right ? row(`frames right, of ${play.steps}`, count(play.right), count(other.right)) : null);
+    play.right && other.right
+      ? row(`frames right, of ${play.steps}`, count(play.right), count(other.right)) : null);
 }
 
 /** The first frame that one predicts rightly and the other does not. */
 function whereTheyPart(play, other) {
   if (!play.right || !other.right) return null;
   const at = play.right.findIndex((right, t) => right !== other.right[t]);
-  if (at < 0) return el("p", { class: "soft", text: "Both are right on the same frames." });
+  if (at < 0) return para("Both are right on the same frames.");
   const better = play.right[at] ? model() : otherModel();
   return el("p", {}, "From ", el("button", {
     class: "link", "data-key": "part", text: `frame ${at}`, onclick: () => setTime(at),
@@ -84,9 +89,9 @@ function rulesCompared(play, other) {
       key("same", "the same rule", same), key("different", "different rules", different),
       key("one", `only ${first} fires`, one), key("two", `only ${second} fires`, two))),
     el("section", {}, el("h3", { text: "Rules that mean the same" }),
-      el("p", { class: "soft", text: "Paired by how often they fire together in this episode." }),
+      para("Paired by how often they fire together in this episode."),
       pairs.length ? el("ul", { class: "pairs" }, pairs.map(({ a, b }) =>
         el("li", {}, ruleTag(model(), a), "↔", ruleTag(otherModel(), b))))
-        : el("p", { class: "soft", text: "None fire together." })),
+        : para("None fire together.")),
   ];
 }

@@ -1,9 +1,9 @@
 // Two playbacks of the same episode: which of their rules mean the same, and where they differ.
-// Rules of different runs have no common order, so they are matched by how often they fire together.
+// Rules of different runs have no common order: they are matched by how often they fire together.
 import { CellImage } from "./raster.js";
 
 /** The rule that fired on a slot in the last stage of a step that changed it, or -1. */
-export function lastRule(play, step, slot) {
+function lastRule(play, step, slot) {
   for (let stage = play.stages - 1; stage >= 0; stage -= 1) {
     const rule = play.ruleAt(step, stage, slot);
     if (rule >= 0) return rule;

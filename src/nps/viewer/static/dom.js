@@ -16,6 +16,11 @@ export function el(tag, props = {}, ...children) {
   return node;
 }
 
+/** A paragraph: "lead" is read first, "soft" may be skipped, "note" stands out. */
+export function para(words, kind = "soft") {
+  return el("p", { class: kind, text: words });
+}
+
 export function svg(tag, attributes = {}) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);

@@ -56,14 +56,15 @@ export function listEdits(edits, model, play) {
   const slot = (m) => play?.slotNames[m] ?? `slot ${m}`;
   const found = [];
   const put = (text, rule, step, kind, gone) => {
-    const rest = tidyEdits({ ...edits, [kind]: edits[kind].filter((entry) => !gone.includes(entry)) });
-    found.push({ text, rule, step, rest });
+    const kept = edits[kind].filter((entry) => !gone.includes(entry));
+    found.push({ text, rule, step, rest: tidyEdits({ ...edits, [kind]: kept }) });
   };
   for (const rule of edits.disabled ?? []) {
     put(`${ruleName(model, rule)} off`, rule, null, "disabled", [rule]);
   }
   for (const entry of edits.scaled ?? []) {
-    put(`${ruleName(model, entry.rule)} × ${number(entry.factor)}`, entry.rule, null, "scaled", [entry]);
+    const text = `${ruleName(model, entry.rule)} × ${number(entry.factor)}`;
+    put(text, entry.rule, null, "scaled", [entry]);
   }
   for (const entry of edits.added ?? []) {
     const text = `${ruleName(model, entry.rule)}: ${entry.feature} ${signed(entry.amount)}`;
@@ -80,9 +81,9 @@ export function listEdits(edits, model, play) {
   }
   for (const entries of groupedMoves(edits.placed ?? [])) {
     const places = entries.every((entry) => ["row", "column"].includes(entry.feature));
-    const text = places && entries.length === 2
-      ? `${slot(entries[0].slot)} moved`
-      : `${slot(entries[0].slot)}: ${entries.map((e) => `${e.feature} = ${number(e.value)}`).join(", ")}`;
+    const values = entries.map((entry) => `${entry.feature} = ${number(entry.value)}`).join(", ");
+    const name = slot(entries[0].slot);
+    const text = places && entries.length === 2 ? `${name} moved` : `${name}: ${values}`;
     put(text, null, entries[0].step, "placed", entries);
   }
   for (const entry of edits.acted ?? []) {

@@ -1,5 +1,5 @@
 // The keys, on "?".
-import { byId, el } from "./dom.js";
+import { byId, el, para } from "./dom.js";
 import { on } from "./state.js";
 
 const HELP = [
@@ -25,9 +25,9 @@ function openHelp() {
     el("th", {}, keys.split(" ").map((key) => el("kbd", { text: key }))), el("td", { text })));
   const sheet = el("dialog", { class: "sheet", "aria-label": "Keys" },
     el("h2", { text: "Keys" }), el("table", { class: "help" }, rows),
-    el("p", { class: "soft", text: "A coloured cell of the raster is a rule that fires on a slot: "
+    para("A coloured cell of the raster is a rule that fires on a slot: "
       + "click it to see why. The arrow in the frame leads from the slot that the rule reads to "
-      + "the one that it changes. In Play, the arrow keys move the chosen slot." }),
+      + "the one that it changes. In Play, the arrow keys move the chosen slot."),
     el("form", { method: "dialog" }, el("button", { text: "Close" })));
   document.body.append(sheet);
   sheet.addEventListener("close", () => sheet.remove());

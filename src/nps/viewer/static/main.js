@@ -1,15 +1,16 @@
 // The page is put together here: header, tabs, the loop that draws, and the address.
 import { frozenStart, isFrozen } from "./api.js";
 import { startCompare } from "./compare.js";
-import { byId, el, menu, say } from "./dom.js";
+import { byId, el, menu, para, say } from "./dom.js";
 import { startHelp } from "./help.js";
+import { tellNow } from "./now.js";
 import { startPlayer } from "./player.js";
 import { startRules } from "./rules.js";
 import { adopt, loadModels, model, openEpisode, openTab, reload, settled } from "./session.js";
 import { session, setTime, shown } from "./session.js";
 import { startShare } from "./share.js";
 import { sheetBytes, sheetsUnderway } from "./sheets.js";
-import { drawStage, startStage, tellNow } from "./stage.js";
+import { drawStage, startStage } from "./stage.js";
 import { TABS, emit, on, readAddress, state, writeAddress } from "./state.js";
 import { cellAt, moveCursor, startTimeline } from "./timeline.js";
 import { startWhatIf } from "./whatif.js";
@@ -21,7 +22,7 @@ const STARTS = {
   why: startWhy, whatif: startWhatIf, rules: startRules, play: startWorld, compare: startCompare,
 };
 
-// -- tabs -----------------------------------------------------------------------------------------
+// -- tabs -------------------------------------------------------------------------------------
 
 function startTabs() {
   for (const name of TABS) {
@@ -29,7 +30,9 @@ function startTabs() {
       id: `tab-${name}`, role: "tab", "aria-controls": `panel-${name}`, text: TITLES[name],
       onclick: () => openTab(name), onkeydown: moveTab,
     }));
-    const panel = el("div", { id: `panel-${name}`, role: "tabpanel", "aria-labelledby": `tab-${name}` });
+    const panel = el("div", {
+      id: `panel-${name}`, role: "tabpanel", "aria-labelledby": `tab-${name}`,
+    });
     byId("panels").append(panel);
     STARTS[name](panel);
   }
@@ -53,12 +56,12 @@ function moveTab(event) {
   byId(`tab-${state.tab}`).focus();
 }
 
-// -- header ---------------------------------------------------------------------------------------
+// -- header -----------------------------------------------------------------------------------
 
 function startHeader() {
   byId("model").addEventListener("change", (e) => openEpisode({ model: Number(e.target.value) }));
   const episode = (value) => openEpisode({ episode: value });
-  byId("episode").addEventListener("change", (e) => episode(Math.floor(Number(e.target.value) || 0)));
+  byId("episode").addEventListener("change", (e) => episode(Math.floor(e.target.value) || 0));
   byId("episode-back").addEventListener("click", () => episode(state.episode - 1));
   byId("episode-on").addEventListener("click", () => episode(state.episode + 1));
   byId("frozen-mark").hidden = !isFrozen();
@@ -83,7 +86,7 @@ function tellHeader() {
   document.title = `${model().title} · nps`;
 }
 
-// -- drawing: at most once between two frames of the screen ----------------------------------------
+// -- drawing: at most once between two frames of the screen ------------------------------------
 
 let asked = false;
 const drawn = []; // whom to tell when all pictures of the frame are there
@@ -108,7 +111,7 @@ async function seek(t) {
   return new Promise((resolve) => drawn.push(resolve));
 }
 
-// -- the address ------------------------------------------------------------------------------------
+// -- the address --------------------------------------------------------------------------------
 
 let writing = 0;
 
@@ -154,7 +157,7 @@ async function start() {
     await seek(state.t);
     document.body.classList.add("ready");
   } catch (error) {
-    byId("stage").append(el("p", { class: "lead", text: error.message }));
+    byId("stage").append(para(error.message, "lead"));
     say(error.message, "error");
   }
 }

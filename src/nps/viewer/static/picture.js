@@ -130,7 +130,8 @@ export class Picture {
     const box = this.screen.getBoundingClientRect();
     const within = (share) => Math.max(0, Math.min(1, share));
     return [
-      within((event.clientY - box.top) / box.height), within((event.clientX - box.left) / box.width),
+      within((event.clientY - box.top) / box.height),
+      within((event.clientX - box.left) / box.width),
     ];
   }
 }

@@ -10,7 +10,7 @@ function unpack(text, Kind) {
   return new Kind(bytes.buffer); // little-endian, as every machine with a browser
 }
 
-export class Playback {
+class Playback {
   constructor(answer) {
     this.id = answer.play;
     this.title = answer.title;
@@ -138,7 +138,7 @@ export class WorldHistory {
   }
 
   async add(moment, action) {
-    const [seen, imagined] = await Promise.all([dataImage(moment.true), dataImage(moment.imagined)]);
+    const [seen, imagined] = await Promise.all([moment.true, moment.imagined].map(dataImage));
     if (action !== null) this.actions.push(action);
     this.moments.push(moment);
     this.pictures.push({ true: seen, predicted: imagined });

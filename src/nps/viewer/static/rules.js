@@ -2,7 +2,7 @@
 // are like it, and with which actions or events it goes.
 import { ask, isFrozen } from "./api.js";
 import { ruleColour, ruleName, ruleTag, swatch } from "./colours.js";
-import { bar, el, fill, number, percent, say } from "./dom.js";
+import { bar, el, fill, number, para, percent, say } from "./dom.js";
 import { model, session } from "./session.js";
 import { emit, on, state } from "./state.js";
 
@@ -17,16 +17,16 @@ export function startRules(node) {
 async function showRules() {
   if (state.tab !== "rules" || !session.play) return;
   if (!model().rules.length) {
-    fill(rulesPanel, el("p", { class: "lead", text: "This model has no rules." }));
+    fill(rulesPanel, para("This model has no rules.", "lead"));
     return;
   }
   const id = model().id;
   if (!described.has(id)) {
-    fill(rulesPanel, el("p", { class: "soft waiting", text: "Watching the rules over many episodes…" }));
+    fill(rulesPanel, para("Watching the rules over many episodes…", "soft waiting"));
     try {
       described.set(id, await ask("/api/rules", { model: id }));
     } catch (error) {
-      fill(rulesPanel, el("p", { class: "note", text: error.message }));
+      fill(rulesPanel, para(error.message, "note"));
       return;
     }
   }
@@ -38,11 +38,13 @@ function drawRules({ rules, episodes }) {
   const used = sorted.filter((rule) => rule.uses > 0);
   const idle = sorted.filter((rule) => rule.uses === 0);
   const times = used.reduce((sum, rule) => sum + rule.uses, 0);
+  const fired = `${used.length} of ${rules.length} rules fired`;
   fill(
     rulesPanel,
-    el("p", { class: "lead", text: `${used.length} of ${rules.length} rules fired, ${times} times in ${episodes} episodes.` }),
+    para(`${fired}, ${times} times in ${episodes} episodes.`, "lead"),
     used.map(card),
-    idle.length ? el("p", { class: "soft idle" }, "Never: ", idle.map((rule) => ruleTag(model(), rule.rule))) : null,
+    idle.length ? el("p", { class: "soft idle" }, "Never: ",
+      idle.map(({ rule }) => ruleTag(model(), rule))) : null,
   );
 }
 
@@ -51,7 +53,9 @@ function card(rule) {
     el("span", { text: `${percent(rule.share)}, ${rule.uses} ×` }))];
   if (rule.does) parts.push(fact("does", does(rule.does)));
   if (rule.when) parts.push(fact("when", when(rule.when)));
-  for (const [kind, shares] of Object.entries(rule.by ?? {})) parts.push(fact(kind, byShare(shares, rule.rule)));
+  for (const [kind, shares] of Object.entries(rule.by ?? {})) {
+    parts.push(fact(kind, byShare(shares, rule.rule)));
+  }
   const close = (rule.relatives ?? []).slice(0, 3);
   if (close.length) {
     parts.push(fact("like", el("div", { class: "chips" }, close.map(({ rule: other, similarity }) =>
@@ -66,14 +70,15 @@ function fact(name, content) {
 }
 
 function does({ sentence, r2, linear }) {
-  const fit = r2 === null ? "" : linear ? `R² ${number(r2)}` : `not linear, R² ${number(r2)}`;
-  return [el("p", { text: sentence }), fit ? el("p", { class: "soft", text: fit }) : null];
+  const told = linear || sentence.includes("not linear") ? "" : "not linear, ";
+  const fit = r2 === null ? "" : `${told}R² ${number(r2)}`;
+  return [el("p", { text: sentence }), fit ? para(fit) : null];
 }
 
 function when({ tree, accuracy, chance }) {
   return [
     el("pre", { text: tree.join("\n") }),
-    el("p", { class: "soft", text: `right in ${percent(accuracy)} of held-out cases, by chance ${percent(chance)}` }),
+    para(`right in ${percent(accuracy)} of held-out cases, by chance ${percent(chance)}`),
   ];
 }
 
@@ -84,7 +89,7 @@ function byShare(shares, rule) {
     el("td", { text: percent(share) }))));
 }
 
-// -- names ----------------------------------------------------------------------------------------
+// -- names ------------------------------------------------------------------------------------
 
 function head({ rule }) {
   const name = ruleName(model(), rule);

@@ -1,13 +1,15 @@
 // Saving an edited model as a run of its own, for `nps eval` to compare.
 import { ask, isFrozen } from "./api.js";
-import { el, fill, say } from "./dom.js";
+import { el, fill, para, say } from "./dom.js";
 import { isEdited, lastingEdits } from "./edits.js";
 import { model } from "./session.js";
 import { state } from "./state.js";
 
 export function saveFields() {
   if (!model().saves || isFrozen()) return { node: el("span"), update() {} };
-  const name = el("input", { type: "text", placeholder: "name", "aria-label": "Name of the new run" });
+  const name = el("input", {
+    type: "text", placeholder: "name", "aria-label": "Name of the new run",
+  });
   const told = el("p", { class: "soft", role: "status" });
   const button = el("button", { text: "Save as a new run", onclick: save });
   async function save() {
@@ -22,7 +24,7 @@ export function saveFields() {
   }
   const node = el("div", {}, el("h3", { text: "Keep it" }),
     el("div", { class: "fields row" }, name, button), told,
-    el("p", { class: "soft", text: "Rules that are off, scaled or biased are saved; what was done "
-      + "at single steps belongs to this episode." }));
+    para("Rules that are off, scaled or biased are saved; what was done "
+      + "at single steps belongs to this episode."));
   return { node, update() { button.disabled = !isEdited(lastingEdits(state.edits)); } };
 }

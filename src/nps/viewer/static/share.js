@@ -12,11 +12,14 @@ export function startShare() {
 
 function open() {
   dialog?.remove();
-  const row = (text, hint, button) => el("li", {}, el("div", {}, el("b", { text }), el("span", { class: "soft", text: hint })), button);
+  const row = (text, hint, control) => el(
+    "li", {}, el("div", {}, el("b", { text }), el("span", { class: "soft", text: hint })), control,
+  );
   const rows = [];
   const button = (text, onclick) => el("button", { text, onclick });
   rows.push(row("Address", isFrozen() ? "what is shown now, in this file"
-    : "what is shown now; opens on this computer while nps view runs", button("Copy", copyAddress)));
+    : "what is shown now; opens on this computer while nps view runs",
+  button("Copy", copyAddress)));
   if (!isFrozen()) {
     rows.push(row("Page", "one file that plays offline, with what each rule does when switched off",
       button("Save HTML", (event) => download(event.target, "html"))));
@@ -33,7 +36,7 @@ function open() {
   dialog.showModal();
 }
 
-export function addressNow() {
+function addressNow() {
   const token = currentToken() ? `token=${currentToken()}&` : "";
   return `${location.href.split("#")[0]}#${token}${writeAddress(state)}`;
 }
@@ -45,7 +48,9 @@ async function copyAddress() {
     say("Copied");
   } catch {
     // No clipboard here: shown, selected, to be copied by hand.
-    const field = el("input", { type: "text", readonly: true, value: address, "aria-label": "Address" });
+    const field = el("input", {
+      type: "text", readonly: true, value: address, "aria-label": "Address",
+    });
     dialog.querySelector("ul").after(field);
     field.select();
   }
@@ -77,5 +82,6 @@ function wholePage() {
 }
 
 function size(bytes) {
-  return bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1000))} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+  if (bytes >= 1e6) return `${(bytes / 1e6).toFixed(1)} MB`;
+  return `${Math.max(1, Math.round(bytes / 1000))} kB`;
 }

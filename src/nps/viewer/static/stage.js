@@ -3,7 +3,6 @@
 import { el, byId, fill, number } from "./dom.js";
 import { placeSlot } from "./edits.js";
 import { Picture } from "./picture.js";
-import { ruleColour, ruleName } from "./colours.js";
 import { changeEdits, comparing, model, select, session, shortTitles, shown } from "./session.js";
 import { emit, on, state } from "./state.js";
 
@@ -51,13 +50,13 @@ function arrange() {
   for (const { picture, play: of, kind } of all) {
     const caption = captionOf(kind, picture, of);
     picture.prepare(of.width, of.height, caption, `${caption} frame`);
-    picture.caption.title = kind === "predicted" && !of.decoded && of !== session.world ? NEAREST : "";
+    const nearest = kind === "predicted" && !of.decoded && of !== session.world;
+    picture.caption.title = nearest ? NEAREST : "";
   }
   const nodes = all.map(({ picture }) => picture.node);
   const stage = byId("stage");
-  if (nodes.some((node, i) => stage.children[i] !== node) || nodes.length !== stage.children.length) {
-    stage.replaceChildren(...nodes);
-  }
+  const same = nodes.length === stage.children.length;
+  if (!same || nodes.some((node, i) => stage.children[i] !== node)) stage.replaceChildren(...nodes);
   stage.dataset.count = nodes.length;
   arrangeLook();
 }
@@ -117,7 +116,7 @@ function drawMarks(play) {
   on.overlay(marks, arrows);
 }
 
-// -- what is shown over the frames ---------------------------------------------------------------
+// -- what is shown over the frames -----------------------------------------------------------
 
 function arrangeLook() {
   const play = shown();
@@ -139,7 +138,8 @@ function arrangeLook() {
   }
   if (play.hasPlaces) {
     chips.push(el("button", {
-      class: "chip last", "aria-pressed": String(marked), "data-key": "marks", text: "Slots and rules",
+      class: "chip last", "aria-pressed": String(marked), "data-key": "marks",
+      text: "Slots and rules",
       title: "Show slots as numbered discs, coloured by the rule that fires next (m)",
       onclick: toggleMarks,
     }));
@@ -161,57 +161,7 @@ export function hoverSlot(slot) {
   emit("sheet");
 }
 
-// -- what happens next, as a sentence --------------------------------------------------------------
-
-export function tellNow() {
-  const play = shown();
-  const line = byId("now");
-  if (!play) return;
-  const t = state.t;
-  const parts = [];
-  const say = (text, kind = "") => parts.push(el("span", { class: kind, text }));
-  if (t >= play.steps) {
-    say(play === session.world ? "Your move." : `The last frame of ${play.steps + 1}.`, "soft");
-  } else {
-    if (play.actions?.[t] >= 0) say(model().actions[play.actions[t]] ?? "", "tag");
-    const fired = play.hasRules ? firings(play, t) : [];
-    for (const group of fired.slice(0, 3)) parts.push(firing(play, group));
-    if (fired.length > 3) say(`and ${fired.length - 3} more`, "soft");
-    if (play.hasRules && !fired.length) say("no rule fires", "soft");
-    if (play.events[t]) say(`truly: ${play.events[t]}`, "soft");
-  }
-  if (line.textContent !== parts.map((part) => part.textContent).join("")) line.replaceChildren(...parts);
-}
-
-/** What fires in a step: slots that the same rule changes, reading the same, are one group. */
-function firings(play, t) {
-  const groups = new Map();
-  for (let stage = 0; stage < play.stages; stage += 1) {
-    for (let slot = 0; slot < play.slots; slot += 1) {
-      const rule = play.ruleAt(t, stage, slot);
-      if (rule < 0) continue;
-      const context = play.contextAt(t, stage, slot);
-      const key = `${rule} ${context === slot ? "itself" : context}`;
-      if (!groups.has(key)) groups.set(key, { rule, context, slots: [] });
-      const { slots } = groups.get(key);
-      if (!slots.includes(slot)) slots.push(slot);
-    }
-  }
-  // The rarest first: it is what happens; the others mostly keep things as they are.
-  return [...groups.values()].sort((a, b) => a.slots.length - b.slots.length);
-}
-
-function firing(play, { rule, context, slots }) {
-  const dot = el("i", { class: "dot" });
-  dot.style.background = ruleColour(rule);
-  const names = slots.length > 2 ? `${slots.length} slots`
-    : slots.map((slot) => play.slotNames[slot]).join(" and ");
-  const reads = context < 0 ? "" : slots.includes(context) ? ", reading itself"
-    : `, reading ${play.slotNames[context]}`;
-  return el("span", {}, dot, el("b", { text: ruleName(model(), rule) }), ` on ${names}${reads}`);
-}
-
-// -- choosing and dragging slots in the frame ------------------------------------------------------
+// -- choosing and dragging slots in the frame --------------------------------------------------
 
 function slotAt(event) {
   const group = event.target.closest?.(".slot-mark");

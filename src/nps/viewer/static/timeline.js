@@ -4,7 +4,7 @@ import { byId, el, fitted, sharp } from "./dom.js";
 import { themeColour } from "./colours.js";
 import { lanesOf } from "./lanes.js";
 import { isPlaying, togglePlaying } from "./player.js";
-import { openTab, select, session, setTime, shown } from "./session.js";
+import { openTab, select, setTime, shown } from "./session.js";
 import { on, state } from "./state.js";
 import { hoverSlot } from "./stage.js";
 
@@ -23,7 +23,8 @@ export function startTimeline() {
   nodes.cursor = el("div", { class: "cursor" });
   nodes.cell = el("div", { class: "chosen-cell", hidden: true });
   nodes.tip = el("div", { class: "tip", hidden: true });
-  nodes.plot = el("div", { class: "plot" }, nodes.canvas, nodes.band, nodes.cursor, nodes.cell, nodes.tip);
+  const { canvas, band, cursor, cell, tip } = nodes;
+  nodes.plot = el("div", { class: "plot" }, canvas, band, cursor, cell, tip);
   nodes.overview = el("canvas", { "aria-hidden": "true" });
   nodes.window = el("div", { class: "window" });
   nodes.whole = el("div", { class: "overview", hidden: true }, nodes.overview, nodes.window);
@@ -36,7 +37,9 @@ export function startTimeline() {
   }
   nodes.plot.addEventListener("wheel", zoom, { passive: false });
   nodes.whole.addEventListener("pointerdown", pressOverview);
-  nodes.whole.addEventListener("pointermove", (event) => { if (event.buttons & 1) seekOverview(event); });
+  nodes.whole.addEventListener("pointermove", (event) => {
+    if (event.buttons & 1) seekOverview(event);
+  });
   new ResizeObserver(renew).observe(byId("timeline"));
   for (const event of ["play", "tab", "theme", "models"]) on(event, renew);
   on("select", renew);
@@ -49,13 +52,15 @@ function renew() {
   if (!play || !width) return;
   if (view.play?.id !== play.id) view.zoom = 1;
   const longest = Math.max(...[...play.slotNames, play.errorName].map((name) => name.length), 6);
-  Object.assign(view, { play, width, labels: width < 520 ? 60 : Math.min(128, 24 + 6.4 * longest) });
+  const labels = width < 520 ? 60 : Math.min(128, 24 + 6.4 * longest);
+  Object.assign(view, { play, width, labels });
   view.plotWidth = width - view.labels - 10;
   fitSpan();
   view.lanes = lanesOf(play, view.plotWidth / view.span);
   view.height = view.lanes.reduce((sum, lane) => sum + lane.height, 0);
   nodes.canvas.style.height = nodes.plot.style.height = `${view.height}px`;
-  nodes.canvas.setAttribute("aria-label", `Rules by step: ${play.steps} steps, ${play.slots} slots`);
+  const sizes = `${play.steps} steps, ${play.slots} slots`;
+  nodes.canvas.setAttribute("aria-label", `Rules by step: ${sizes}`);
   follow();
   draw();
   drawOverview();
@@ -119,7 +124,8 @@ function drawLabels(context, lane, y) {
     const chosen = lane.rows && lane.selects && state.slot === i;
     context.fillStyle = themeColour(chosen ? "ink" : "soft");
     context.font = `${chosen ? "600 " : ""}12px system-ui, sans-serif`;
-    if (each >= 9) context.fillText(fitted(context, name, view.labels - 10), 0, y + each * (i + 0.5));
+    const text = each >= 9 ? fitted(context, name, view.labels - 10) : "";
+    context.fillText(text, 0, y + each * (i + 0.5));
   });
   if (!lane.note) return;
   context.font = "10px system-ui, sans-serif";
@@ -182,7 +188,8 @@ export function cellAt(step, slot, stage = 0) {
   const y = view.lanes.slice(0, view.lanes.indexOf(lane)).reduce((sum, one) => sum + one.height, 0);
   const bounds = nodes.plot.getBoundingClientRect();
   const x = xOf(step + (stage + 0.5) / view.play.stages);
-  return { x: bounds.left + x, y: bounds.top + y + (slot + 0.5) * (lane.height / lane.rows.length) };
+  const within = (slot + 0.5) * (lane.height / lane.rows.length);
+  return { x: bounds.left + x, y: bounds.top + y + within };
 }
 
 /** What is under a pointer: {step (a share too), lane, row, stage, label}. */
@@ -200,8 +207,9 @@ function under(event) {
     top += one.height;
   }
   const row = lane?.rows ? Math.floor(((y - top) / lane.height) * lane.rows.length) : null;
-  const step = Math.max(0, Math.min(view.play.steps - 1, Math.floor(exact)));
-  const stage = Math.max(0, Math.min(view.play.stages - 1, Math.floor((exact - step) * view.play.stages)));
+  const whole = (value, count) => Math.max(0, Math.min(count - 1, Math.floor(value)));
+  const step = whole(exact, view.play.steps);
+  const stage = whole((exact - step) * view.play.stages, view.play.stages);
   return { exact, step, stage, lane, row, x, y, label: x < view.labels - 4 };
 }
 
@@ -214,9 +222,7 @@ function press(event) {
   view.held = true;
   if (isPlaying()) togglePlaying(false);
   seekTo(spot);
-  if (spot.lane?.selects && session.world !== view.play) {
-    if (view.play.ruleAt(spot.step, spot.stage, spot.row) >= 0 && state.tab === "rules") openTab("why");
-  }
+  if (spot.lane?.selects && state.tab === "rules") openTab("why");
 }
 
 /** Between lanes of frames and of steps: a click on a step shows the frame it starts from. */

@@ -5,7 +5,7 @@ import { actionLine } from "./actions.js";
 import { isFrozen, isKnown } from "./api.js";
 import { forceFields, placeFields } from "./atstep.js";
 import { ruleName, ruleTag, swatch } from "./colours.js";
-import { byId, el, fill, menu, number } from "./dom.js";
+import { byId, el, fill, menu, number, para } from "./dom.js";
 import { addToRule, isEdited, listEdits, scaleRule, switchRule } from "./edits.js";
 import { saveFields } from "./save.js";
 import { canRedo, canUndo, changeEdits, model, redo, session, setTime, undo } from "./session.js";
@@ -42,7 +42,7 @@ function renewStep() {
   fill(parts.actions, actionLine());
 }
 
-// -- what was changed, and what it did -----------------------------------------------------------
+// -- what was changed, and what it did -------------------------------------------------------
 
 function tellEdits() {
   const { play, base } = session;
@@ -58,7 +58,7 @@ function tellEdits() {
     el("button", { "data-key": text, text, disabled: !able, onclick });
   fill(
     parts.edited,
-    chips.length ? el("div", { class: "chips" }, chips) : el("p", { class: "lead", text: hint() }),
+    chips.length ? el("div", { class: "chips" }, chips) : para(hint(), "lead"),
     chips.length && base ? effect(play, base) : null,
     el("div", { class: "tools" }, tool("Undo", canUndo(), undo), tool("Redo", canRedo(), redo),
       tool("Clear", isEdited(state.edits), () => changeEdits({}))),
@@ -108,7 +108,7 @@ function tellTook() {
   if (line) line.textContent = tookText();
 }
 
-// -- rules ----------------------------------------------------------------------------------------
+// -- rules ------------------------------------------------------------------------------------
 
 function buildRules() {
   builtFor = model();
@@ -116,7 +116,7 @@ function buildRules() {
   const save = saveFields();
   updates = [...rows.map((row) => row.update), save.update];
   fill(parts.rules, rows.length ? el("h3", { text: "Rules" })
-    : el("p", { class: "soft", text: "This model has no rules to switch or force." }),
+    : para("This model has no rules to switch or force."),
   rows.map((row) => row.node));
   fill(parts.save, save.node);
 }
@@ -141,7 +141,8 @@ function ruleRow(rule) {
     const asked = { model: state.model, episode: state.episode, edits: switched };
     toggle.disabled = !isKnown("/api/play", asked);
     node.classList.toggle("off", !toggle.checked);
-    const [before, after] = [countUses(session.base ?? session.play, rule), countUses(session.play, rule)];
+    const plays = [session.base ?? session.play, session.play];
+    const [before, after] = plays.map((play) => countUses(play, rule));
     uses.textContent = before === after ? `${after} ×` : `${before} → ${after} ×`;
     const edited = scale.update() | bias.update();
     if (edited && !opened) node.open = opened = true;

@@ -1,13 +1,14 @@
 // "Play": the true world and the model's imagination, moved by the same keys, until they part.
 import { ask, isFrozen } from "./api.js";
 import { ruleTag } from "./colours.js";
-import { el, fill, number } from "./dom.js";
+import { el, fill, number, para } from "./dom.js";
 import { WorldHistory } from "./playback.js";
 import { isForControl, togglePlaying } from "./player.js";
 import { model, select, session, setTime, shown, showWorld } from "./session.js";
 import { on, state } from "./state.js";
 
 const MOST_STEPS = 500;
+const INVITATION = "You move the true world; the model only imagines it. How long do they agree?";
 const world = { node: null, seed: 0, acting: false, failed: "" };
 
 export function startWorld(node) {
@@ -56,8 +57,8 @@ function actionOf(key) {
 }
 
 function pressWorld(event) {
-  if (state.tab !== "play" || !session.world || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (isForControl(event)) return;
+  if (state.tab !== "play" || !session.world || isForControl(event)) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
   const action = actionOf(event.key);
   if (action !== null) {
     event.preventDefault();
@@ -79,40 +80,45 @@ function showControls() {
     return;
   }
   const seed = el("input", {
-    type: "number", min: 0, max: 999999, value: world.seed, "aria-label": "Seed", "data-key": "seed",
+    type: "number", min: 0, max: 999999, value: world.seed, "aria-label": "Seed",
+    "data-key": "seed",
     onchange: () => { world.seed = Math.max(0, Math.floor(Number(seed.value) || 0)); },
   });
   const start = el("button", {
     class: session.world ? "" : "main", "data-key": "start", onclick: begin,
     text: session.world ? "Start again" : "Start",
   });
-  const failed = world.failed ? el("p", { class: "note", text: world.failed }) : null;
-  const lead = el("p", { class: "lead", text: "You move the true world; the model only imagines it. How long do they agree?" });
-  const row = el("div", { class: "fields row" }, el("label", {}, el("span", { text: "seed" }), seed), start);
+  const failed = world.failed ? para(world.failed, "note") : null;
+  const row = el("div", { class: "fields row" },
+    el("label", {}, el("span", { text: "seed" }), seed), start);
   if (!session.world) {
-    fill(world.node, lead, row, failed);
+    fill(world.node, para(INVITATION, "lead"), row, failed);
     return;
   }
-  fill(world.node, worldVerdict(session.world), failed, slots.length > 1 && hasSlotKeys() ? slotChips() : null,
-    keyPad(), actionButtons(), row);
+  fill(world.node, worldVerdict(session.world), failed,
+    slots.length > 1 && hasSlotKeys() ? slotChips() : null, keyPad(), actionButtons(), row);
 }
 
 function worldVerdict(history) {
   const { parted } = history;
   if (!parted) {
-    const text = history.steps ? `Together for ${history.steps} ${history.steps === 1 ? "step" : "steps"}.`
+    const steps = history.steps === 1 ? "step" : "steps";
+    const text = history.steps ? `Together for ${history.steps} ${steps}.`
       : "The same so far. Make a move.";
     return el("p", { class: "lead agree", role: "status", text });
   }
   const line = el("p", { class: "lead parted", role: "status" }, "They parted at ",
-    el("button", { class: "link", text: `step ${parted.step}`, "data-key": "parted", onclick: () => setTime(Math.max(0, parted.step - 1)) }));
+    el("button", {
+      class: "link", text: `step ${parted.step}`, "data-key": "parted",
+      onclick: () => setTime(parted.step - 1),
+    }));
   if (parted.slot !== null) line.append(`, on ${history.slotNames[parted.slot]}`);
   if (parted.rule !== null) {
     line.append(": ", parted.rule < 0 ? "no rule fired on it" : ruleTag(model(), parted.rule));
   }
   const now = history.moments.at(-1);
   return el("div", { class: "fields" }, line,
-    el("p", { class: "soft", text: `${history.errorName} now: ${number(now.error)}` }));
+    para(`${history.errorName} now: ${number(now.error)}`));
 }
 
 function hasSlotKeys() {
@@ -123,7 +129,8 @@ function slotChips() {
   return el("div", { class: "chips", role: "group", "aria-label": "Slot that the keys move" },
     el("span", { class: "soft", text: "Move" }),
     model().slots.map((name, slot) => el("button", {
-      class: "chip", "aria-pressed": String(slot === (state.slot ?? 0)), "data-key": `slot ${slot}`, text: name,
+      class: "chip", "aria-pressed": String(slot === (state.slot ?? 0)),
+      "data-key": `slot ${slot}`, text: name,
       onclick: () => select(slot),
     })));
 }
@@ -148,7 +155,9 @@ function keyPad() {
 function actionButtons() {
   const { actions } = model();
   const list = el("div", { class: "chips" }, actions.slice(0, 60).map((text, action) =>
-    el("button", { class: "chip", "data-key": `act ${action}`, text, onclick: () => act(action) })));
+    el("button", {
+      class: "chip", "data-key": `act ${action}`, text, onclick: () => act(action),
+    })));
   return Object.keys(model().keys).length && actions.length > 8
     ? el("details", {}, el("summary", { text: "All actions" }), list) : list;
 }

@@ -1,0 +1,54 @@
+// What happens in the step that follows, as one line under the frames.
+import { ruleColour, ruleName } from "./colours.js";
+import { byId, el } from "./dom.js";
+import { model, session, shown } from "./session.js";
+import { state } from "./state.js";
+
+export function tellNow() {
+  const play = shown();
+  const line = byId("now");
+  if (!play) return;
+  const t = state.t;
+  const parts = [];
+  const say = (text, kind = "") => parts.push(el("span", { class: kind, text }));
+  if (t >= play.steps) {
+    say(play === session.world ? "Your move." : `The last frame of ${play.steps + 1}.`, "soft");
+  } else {
+    if (play.actions?.[t] >= 0) say(model().actions[play.actions[t]] ?? "", "tag");
+    const fired = play.hasRules ? firings(play, t) : [];
+    for (const group of fired.slice(0, 3)) parts.push(firing(play, group));
+    if (fired.length > 3) say(`and ${fired.length - 3} more`, "soft");
+    if (play.hasRules && !fired.length) say("no rule fires", "soft");
+    if (play.events[t]) say(`truly: ${play.events[t]}`, "soft");
+  }
+  const told = parts.map((part) => part.textContent).join("");
+  if (line.textContent !== told) line.replaceChildren(...parts);
+}
+
+/** What fires in a step: slots that the same rule changes, reading the same, are one group. */
+function firings(play, t) {
+  const groups = new Map();
+  for (let stage = 0; stage < play.stages; stage += 1) {
+    for (let slot = 0; slot < play.slots; slot += 1) {
+      const rule = play.ruleAt(t, stage, slot);
+      if (rule < 0) continue;
+      const context = play.contextAt(t, stage, slot);
+      const key = `${rule} ${context === slot ? "itself" : context}`;
+      if (!groups.has(key)) groups.set(key, { rule, context, slots: [] });
+      const { slots } = groups.get(key);
+      if (!slots.includes(slot)) slots.push(slot);
+    }
+  }
+  // The rarest first: it is what happens; the others mostly keep things as they are.
+  return [...groups.values()].sort((a, b) => a.slots.length - b.slots.length);
+}
+
+function firing(play, { rule, context, slots }) {
+  const dot = el("i", { class: "dot" });
+  dot.style.background = ruleColour(rule);
+  const names = slots.length > 2 ? `${slots.length} slots`
+    : slots.map((slot) => play.slotNames[slot]).join(" and ");
+  const reads = context < 0 ? "" : slots.includes(context) ? ", reading itself"
+    : `, reading ${play.slotNames[context]}`;
+  return el("span", {}, dot, el("b", { text: ruleName(model(), rule) }), ` on ${names}${reads}`);
+}
