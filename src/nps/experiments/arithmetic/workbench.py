@@ -59,6 +59,7 @@ class ArithmeticWorkbench(SteppedWorkbench[Chain, Tensor]):
     model: CoordinateArithmetic
     fps = 1.0
     error_name = "squared error"
+    decodes = True
     feature_names = COORDINATES
     drags = True
 
