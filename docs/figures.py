@@ -4,6 +4,7 @@
     python docs/figures.py --run runs/best/seed-0         # and those of a trained blocks-best
     python docs/figures.py --own runs/empty               # and of docs/guides/environments.md
     python docs/figures.py --balls runs/balls/seed-0      # and of a trained model of balls
+    python docs/figures.py --page                         # and of the workbench, in a Chromium
 
 The figures of an experiment are drawn by its report (`nps table results/X --report`), those of
 speed by `nps bench --table … --draw`. Pushes and roll-outs need a trained model, and models are not
@@ -60,6 +61,8 @@ TRAINED = {"pushes": "blocks-pushes", "rollouts": "blocks-rollouts"}
 OWN = {"rollouts.png": "own-rollouts.png"}
 """Of a model of MiniGrid-Empty, which docs/guides/environments.md records and trains."""
 BALLS = {"rollout-test.gif": "balls-rollout.gif"}
+PAGE = ("workbench.gif", "workbench-whatif.png", "workbench-rules.png", "workbench-play.png")
+"""Of the page of `nps view`, filmed by docs/film.py in a real Chromium."""
 MODES = ("observed", "unobserved", "fixed-unobserved", "fixed-palette")
 ROUNDS, WORLDS = 4, 4
 
@@ -186,8 +189,11 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a trained run of blocks-best")
     parser.add_argument("--own", type=Path, help="a trained run of docs/guides/environments.md")
     parser.add_argument("--balls", type=Path, help="a trained run of balls")
+    parser.add_argument("--page", action="store_true", help="film the workbench")
     given = parser.parse_args()
     run = given.run
+    if given.page:
+        subprocess.run([sys.executable, ROOT / "docs/film.py", "blocks-best"], check=True)
     for each, pictures in ((given.own, OWN), (given.balls, BALLS)):
         if each is not None:
             nps("inspect", each.resolve())

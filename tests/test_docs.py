@@ -112,6 +112,7 @@ def test_every_image_but_the_diagrams_is_drawn_by_one_command(drawing):
     }
     trained = {f"{name}.png" for name in drawing.TRAINED.values()}
     given = {*drawing.OWN.values(), *drawing.BALLS.values()}
+    given |= set(drawing.PAGE)
     worlds = {"blocks.png", "stacks.png", "sprites.png", "pushes.gif"}
     drawn = reports | bench | trained | given | worlds
     assert {path.name for path in drawing.IMAGES.iterdir()} == drawn | {"overview.svg", "house.svg"}
