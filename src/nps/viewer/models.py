@@ -91,6 +91,8 @@ class Shown:
             "features": list(bench.feature_names),
             "drags": bench.drags,
             "plays": bench.world(0) is not None,
+            # Steps up to which an action after the last one makes the episode longer.
+            "longest": getattr(bench, "longest", 0),
             "decodes": bench.decodes,
             "episodes": bench.count(),
             "fps": bench.fps,

@@ -69,6 +69,7 @@ class MnistWorkbench(SteppedWorkbench[Chain, Digit]):
     fps = 1.0
     error_name = "squared error"
     decodes = True
+    longest = LONGEST
 
     def __init__(self, task: MnistTask, model: DigitTransformation) -> None:
         super().__init__(task, model)
