@@ -31,7 +31,7 @@ export function actionLine() {
   return [
     el("h3", { text: "Actions" }),
     el("ol", { class: "actions", start: first }, chips),
-    el("details", { class: "palette" }, el("summary", { text: "Drag an action onto a step" }),
+    el("details", { class: "palette", open: palette.length <= 12 }, el("summary", { text: "Drag an action onto a step" }),
       el("div", { class: "chips" }, palette)),
   ];
 }

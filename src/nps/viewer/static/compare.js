@@ -57,8 +57,8 @@ function scoreTable(play, other) {
   );
   const key = (kind, text) => el("th", {}, el("i", { class: `line ${kind}` }), text);
   return el("table", { class: "numbers versus" },
-    el("tr", {}, el("td"), key("one", model().title), key("two", otherModel().title)),
-    row(`${play.errorName}, mean`, number(mean(play.error)), number(mean(other.error))),
+    el("tr", {}, el("td", { class: "soft", text: play.errorName }), key("one", model().title), key("two", otherModel().title)),
+    row("mean", number(mean(play.error)), number(mean(other.error))),
     row("last frame", number(play.error.at(-1)), number(other.error.at(-1))),
     play.right && other.right
       ? row(`frames right, of ${play.steps}`, count(play.right), count(other.right)) : null);

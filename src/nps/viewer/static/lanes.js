@@ -6,7 +6,7 @@ import { errorLane } from "./curve.js";
 import { fitted } from "./dom.js";
 import { comparing, model as currentModel, otherModel, session } from "./session.js";
 
-const ROOM = 26; // pixels of a step from which on words fit into it
+const ROOM = 36; // pixels of a step from which on words fit into it
 
 /** The lanes of a playback when a step has so many pixels. */
 export function lanesOf(play, step) {
@@ -17,7 +17,7 @@ export function lanesOf(play, step) {
   if (play.actions?.length && model.actions.length && step >= ROOM) {
     lanes.push(actionLane(play, base, model));
   }
-  if (play.events.some((event) => event)) lanes.push(eventLane(play));
+  if (tellsMore(play, model)) lanes.push(eventLane(play));
   lanes.push(errorLane(play, base, other));
   if (play.hasRules) lanes.push(rasterLane(play, base, model, true));
   if (other?.hasRules) {
@@ -30,6 +30,11 @@ export function lanesOf(play, step) {
   }
   lanes.push(axisLane(play));
   return lanes;
+}
+
+/** Whether events are more than the actions' names again. */
+function tellsMore({ events, actions }, model) {
+  return events.some((event, step) => event && event !== model.actions[actions?.[step]]);
 }
 
 function actionLane(play, base, model) {

@@ -19,7 +19,7 @@ export function tellNow() {
     for (const group of fired.slice(0, 3)) parts.push(firing(play, group));
     if (fired.length > 3) say(`and ${fired.length - 3} more`, "soft");
     if (play.hasRules && !fired.length) say("no rule fires", "soft");
-    if (play.events[t]) say(`truly: ${play.events[t]}`, "soft");
+    if (play.events[t] && play.events[t] !== parts[0]?.textContent) say(`truly: ${play.events[t]}`, "soft");
   }
   const told = parts.map((part) => part.textContent).join("");
   if (line.textContent !== told) line.replaceChildren(...parts);
@@ -39,8 +39,20 @@ function firings(play, t) {
       if (!slots.includes(slot)) slots.push(slot);
     }
   }
+  if (groups.size > 2) mergeByRule(groups);
   // The rarest first: it is what happens; the others mostly keep things as they are.
   return [...groups.values()].sort((a, b) => a.slots.length - b.slots.length);
+}
+
+/** Where a rule reads many slots, which one it reads is left to the arrows. */
+function mergeByRule(groups) {
+  const all = [...groups.values()];
+  groups.clear();
+  for (const { rule, slots } of all) {
+    if (!groups.has(rule)) groups.set(rule, { rule, context: -1, slots: [] });
+    const merged = groups.get(rule).slots;
+    merged.push(...slots.filter((slot) => !merged.includes(slot)));
+  }
 }
 
 function firing(play, { rule, context, slots }) {

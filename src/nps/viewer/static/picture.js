@@ -161,10 +161,10 @@ function arrow([x0, y0], [x1, y1], radius, colour, faint) {
   ];
   const [sx, sy] = towards([x0, y0], [mx, my], radius + 2);
   const [bx, by] = towards([x1, y1], [mx, my], radius + 3);
-  const [cx, cy] = towards([x1, y1], [mx, my], radius + 12);
-  const [dx, dy] = [(bx - cx) / 9, (by - cy) / 9];
+  const [cx, cy] = towards([x1, y1], [mx, my], 1.75 * radius + 3);
+  const [dx, dy] = [(bx - cx) * 0.58, (by - cy) * 0.58]; // half as wide as the head is long
   const line = `M${sx} ${sy}Q${mx} ${my} ${cx} ${cy}`;
-  const head = `M${bx} ${by}L${cx - dy * 5.5} ${cy + dx * 5.5}L${cx + dy * 5.5} ${cy - dx * 5.5}Z`;
+  const head = `M${bx} ${by}L${cx - dy} ${cy + dx}L${cx + dy} ${cy - dx}Z`;
   const group = svg("g", { class: faint ? "faint" : "" });
   const shaft = svg("path", { class: "arrow", d: line });
   const tip = svg("path", { d: head });

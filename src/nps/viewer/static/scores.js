@@ -39,7 +39,7 @@ function bars(scores, why) {
 function levels(rows) {
   const known = rows.map((row) => row.score).filter((score) => Number.isFinite(score));
   const [low, high] = [Math.min(...known), Math.max(...known)];
-  const share = (score) => 0.04 + (0.96 * (score - low)) / (high - low || 1);
+  const share = (score) => (high > low ? 0.04 + (0.96 * (score - low)) / (high - low) : 1);
   const list = rows.map(({ head, score, colour, chosen, off }) => el(
     "tr", { class: chosen ? "chosen" : off ? "off" : "" }, el("th", {}, head),
     el("td", { class: "wide" }, Number.isFinite(score) ? bar(share(score), colour) : ""),

@@ -81,8 +81,8 @@ function effect(play, base) {
     el("td", {}, el("b", { text: after })),
   );
   const rows = [
-    row(`${play.errorName}, mean`, number(mean(base.error)), number(mean(play.error))),
-    row(`${play.errorName}, last frame`, number(base.error.at(-1)), number(play.error.at(-1))),
+    row("mean", number(mean(base.error)), number(mean(play.error))),
+    row("last frame", number(base.error.at(-1)), number(play.error.at(-1))),
   ];
   if (play.right && base.right) {
     const count = (right) => right.slice(1).filter((x) => x).length;
@@ -94,7 +94,7 @@ function effect(play, base) {
       class: "link", "data-key": "first", text: `Differs from frame ${at}`,
       onclick: () => setTime(at),
     });
-  return el("div", { class: "effect" }, el("table", { class: "numbers" }, rows),
+  return el("div", { class: "effect" }, el("h4", { text: play.errorName }), el("table", { class: "numbers" }, rows),
     el("p", { class: "soft" }, parted, " · ", el("span", { id: "took", text: tookText() })));
 }
 
