@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nps.experiments.world_models.probes import Probe
+from nps.experiments.world_models.probes import Probe, SlotProbes
 from nps.experiments.world_models.workbench import centres
 
 
@@ -41,6 +41,32 @@ def test_a_direction_stays_where_slots_are():
     assert probe.r2 == pytest.approx([1], abs=1e-3)
     # a = x - y. Where a is larger by 1, x is so and y is not; the pseudo-inverse is (.5, -.5).
     assert probe.direction("a") == pytest.approx([1, 0], abs=0.1)
+
+
+def test_slots_that_show_the_same_in_their_own_ways_have_their_own_probes():
+    slots, values = some_slots()
+    slots[:, 1] *= -1
+    slots[:, 2] = slots[:, 2, ::-1]
+    assert not Probe.fit(("a", "b"), slots, values).usable
+    probes = SlotProbes.fit(("a", "b"), slots, values)
+    assert probes.usable
+    assert probes.r2 == pytest.approx([1, 1], abs=1e-4)
+    assert (probes.chance < 0.5).all()
+    assert probes.read(slots) == pytest.approx(values, abs=2e-2)
+    moved = slots.copy()
+    moved[:, 1] += probes.slot_direction(1, "b")
+    change = probes.read(moved) - probes.read(slots)
+    assert change[:, 1] == pytest.approx(np.tile([0, 1], (len(slots), 1)))
+    assert not change[:, [0, 2]].any()
+
+
+def test_a_direction_for_all_slots_does_what_one_change_can():
+    draw = np.random.default_rng(0)
+    values = draw.uniform(size=(600, 3, 1))
+    slots = values * draw.normal(size=(3, 5)) + 0.01 * draw.normal(size=(600, 3, 5))
+    probes = SlotProbes.fit(("a",), slots, values)  # three equations, five unknowns
+    change = probes.read(slots + probes.direction("a")) - probes.read(slots)
+    assert change == pytest.approx(np.ones_like(change))
 
 
 def test_noise_has_no_probe():

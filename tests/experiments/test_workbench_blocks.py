@@ -13,7 +13,7 @@ from nps.inspect.playback import first_difference
 from nps.models.transitions import Identity
 from nps.worlds.blocks import render
 from nps.worlds.blocks.dynamics import GRID
-from tests.experiments.knowing import knowing
+from tests.experiments.knowing import Sees, knowing
 from tests.experiments.test_blocks import task_of
 
 FIXED = {"mode": "fixed-palette", "slot_dim": 4, "train_episodes": 40, "train_steps": 6}
@@ -188,6 +188,27 @@ def test_a_block_is_dragged_in_the_true_world_too():
     onto = bench.play(0, Edits(placed=tuple(place)))
     assert (onto.true == bench.play(0).true).all()
     assert not onto.right[3]
+
+
+class Mirrored(Sees):
+    """Slot 1 shows its block with the signs of row and column changed."""
+
+    def forward(self, images):
+        slots = super().forward(images)
+        slots[:, 1, :2] *= -1
+        return slots
+
+
+def test_a_slot_that_shows_its_block_in_its_own_way_is_dragged_too():
+    bench = knows(Identity())
+    bench.model.encoder = Mirrored()
+    positions = bench.task.sets["validation"].positions[0, 0].tolist()
+    row, column = next(c for c in np.ndindex(GRID, GRID) if [*c] not in positions)
+    place = [Placed(0, 1, "row", (row + 0.5) / GRID), Placed(0, 1, "column", (column + 0.5) / GRID)]
+    edited = bench.play(0, Edits(placed=tuple(place)))
+    assert edited.right[0]
+    assert edited.slots[0, 1, :2] == pytest.approx([-row, -column], abs=0.05)
+    assert (edited.true[0] != bench.play(0).true[0]).any()
 
 
 def test_without_an_action_to_stay():

@@ -82,6 +82,10 @@ class Workbench(ABC):
     def direction(self, feature: str) -> Float[ndarray, "D"]:
         """The smallest change of a slot that raises a feature by 1, to first order."""
 
+    def slot_direction(self, slot: int, feature: str) -> Float[ndarray, "D"]:
+        """As `direction`, of one slot; others where slots do not show features alike."""
+        return self.direction(feature)
+
     # The rule layer may read something else than the slots: with an action, or in other units.
 
     @property
@@ -182,5 +186,5 @@ def placed(
             raise UserError(f"feature: got {edit.feature!r}, expected one of {known}")
         slot = require_index("slot", edit.slot, len(new))
         now = bench.features(new)[slot, bench.feature_names.index(edit.feature)]
-        new[slot] += (edit.value - now) * bench.direction(edit.feature)
+        new[slot] += (edit.value - now) * bench.slot_direction(slot, edit.feature)
     return new

@@ -2,7 +2,8 @@
 
 A probe is fitted on encodings of training images and judged on others: R² on held-out images,
 beside that of the same fit to shuffled values, which shows what chance gives. All slots share one
-probe, as they share the encoder and the rules.
+probe, as they share the encoder and the rules; where one map shows its object light and another
+dark, each slot needs its own (`SlotProbes`).
 """
 
 from __future__ import annotations
@@ -84,6 +85,60 @@ class Probe:
     def direction(self, name: str) -> Float[ndarray, "D"]:
         row: ndarray = self.change[self.names.index(name)]
         return row
+
+    def slot_direction(self, slot: int, name: str) -> Float[ndarray, "D"]:
+        return self.direction(name)
+
+
+@dataclass(frozen=True)
+class SlotProbes:
+    """A probe for each of M slots, with the interface of one."""
+
+    probes: tuple[Probe, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        names: Sequence[str],
+        slots: Float[ndarray, "n M D"],
+        values: Float[ndarray, "n M F"],
+    ) -> Self:
+        """As `Probe.fit`, slot by slot."""
+        some = (slice(m, m + 1) for m in range(slots.shape[1]))
+        return cls(tuple(Probe.fit(names, slots[:, m], values[:, m]) for m in some))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.probes[0].names
+
+    @property
+    def r2(self) -> Float[ndarray, "F"]:
+        """Of the slot that is read worst."""
+        worst: ndarray = np.min([probe.r2 for probe in self.probes], 0)
+        return worst
+
+    @property
+    def chance(self) -> Float[ndarray, "F"]:
+        """Of the slot with the most."""
+        most: ndarray = np.max([probe.chance for probe in self.probes], 0)
+        return most
+
+    @property
+    def usable(self) -> bool:
+        return all(probe.usable for probe in self.probes)
+
+    def read(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M F"]:
+        return np.stack([probe.read(slots[..., m, :]) for m, probe in enumerate(self.probes)], -2)
+
+    def direction(self, name: str) -> Float[ndarray, "D"]:
+        """What raises a feature by 1 in every slot, as well as one change for all of them can."""
+        weights = np.concatenate([probe.weight for probe in self.probes], 1)
+        wanted = [[other == name for other in self.names] for _ in self.probes]
+        found: ndarray = np.linalg.lstsq(weights.T, np.ravel(wanted).astype(float), rcond=None)[0]
+        return found
+
+    def slot_direction(self, slot: int, name: str) -> Float[ndarray, "D"]:
+        return self.probes[slot].direction(name)
 
 
 def _pairs(slots: ndarray, values: ndarray) -> tuple[ndarray, ndarray]:

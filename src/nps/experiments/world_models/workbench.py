@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nps.errors import UserError
 from nps.experiments.world_models.nearest import AT_ONCE, Pool
-from nps.experiments.world_models.probes import Probe
+from nps.experiments.world_models.probes import Probe, SlotProbes
 from nps.experiments.world_models.scenes import Scene, frames, recorded_scene
 from nps.experiments.world_models.unrolling import Unrolled, unroll
 from nps.inspect.edits import Edits
@@ -125,11 +125,13 @@ class WorldModelWorkbench(Workbench):
 
     @cached_property
     @torch.no_grad()
-    def probe(self) -> Probe | None:
-        """The best probe there is; None if none is good enough."""
+    def probe(self) -> Probe | SlotProbes | None:
+        """One for all slots, else one for each slot; None if these are not good enough either."""
         episode, time, images, slots = (part[:PROBED] for part in self.pool.trained)
         values = self.values(episode, time, images)
-        found = Probe.fit(PLACE, slots.cpu().numpy(), values)
+        data = PLACE, slots.cpu().numpy(), values
+        shared = Probe.fit(*data)
+        found = shared if shared.usable else SlotProbes.fit(*data)
         return found if found.usable else None
 
     def values(
@@ -155,6 +157,11 @@ class WorldModelWorkbench(Workbench):
         if self.probe is not None:
             return self.probe.direction(feature).astype(np.float32)
         return np.array([name == feature for name in self.feature_names], np.float32)
+
+    def slot_direction(self, slot: int, feature: str) -> Float[ndarray, "D"]:
+        if self.probe is None or feature not in self.feature_names:
+            return self.direction(feature)
+        return self.probe.slot_direction(slot, feature).astype(np.float32)
 
     def places(
         self, slots: Float[ndarray, "n M D"], maps: Float[Tensor, "n M h w"]
