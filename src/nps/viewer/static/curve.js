@@ -27,7 +27,7 @@ export function errorLane(play, base, other) {
       context.lineTo(box.x + box.width, Math.round(yOf(bottom)) + 0.5);
       context.stroke();
       for (const curve of curves) drawCurve(context, box, curve, yOf);
-      if (play.right) drawWrong(context, box, play, yOf);
+      for (const each of [other, play]) if (each?.right) drawWrong(context, box, each, yOf);
       drawParting(context, box, play);
       context.fillStyle = themeColour("faint");
       context.font = "10px system-ui, sans-serif";

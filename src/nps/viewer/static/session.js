@@ -38,9 +38,8 @@ export function comparing() {
 export function shortTitles() {
   const titles = [model().title, otherModel().title];
   const [one, two] = titles.map((title) => title.split(", "));
-  let same = 0;
-  while (same < Math.min(one.length, two.length) - 1 && one[same] === two[same]) same += 1;
-  return [one, two].map((parts) => parts.slice(same).join(", "));
+  const short = (mine, other) => mine.filter((part) => !other.includes(part)).join(", ");
+  return [short(one, two) || titles[0], short(two, one) || titles[1]];
 }
 
 export async function loadModels() {
