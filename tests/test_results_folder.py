@@ -1,6 +1,8 @@
 """The committed results: few files, all readable, the source of every table in the documents."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,8 @@ FILLED = {
 }
 """The folder of each command of `make results`, and the documents whose tables it fills."""
 GENERATED = re.compile(r"(<!-- table: [^>]* -->\n).*?(<!-- end -->)", re.DOTALL)
+SURGERY = "docs/experiments/surgery.md"
+"""Filled by a script: these measurements are no runs."""
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -66,6 +70,14 @@ def test_documents_have_the_tables_of_results(folder, tmp_path, monkeypatch):
         assert copy.read_text() == (ROOT / document).read_text(), f"{document}: run make results"
 
 
+def test_the_page_of_rule_surgery_has_the_tables_of_its_measurements(tmp_path):
+    copy = tmp_path / "surgery.md"
+    copy.write_text(GENERATED.sub(r"\1\2", (ROOT / SURGERY).read_text()))
+    subprocess.run([sys.executable, ROOT / "benchmarks/surgery_tables.py", copy], check=True)
+    assert copy.read_text() == (ROOT / SURGERY).read_text(), "run make results"
+    assert f"benchmarks/surgery_tables.py {SURGERY}" in (ROOT / "Makefile").read_text()
+
+
 def test_make_results_fills_every_document_that_has_a_marked_table():
     filled = [document for documents in FILLED.values() for document in documents]
     marked = [
@@ -73,7 +85,7 @@ def test_make_results_fills_every_document_that_has_a_marked_table():
         for path in DOCUMENTS
         if "<!-- table: " in path.read_text()
     ]
-    assert sorted(filled) == sorted(marked)
+    assert sorted([*filled, SURGERY]) == sorted(marked)
     assert set(FILLED) == {"results", *(f"results/{experiment}" for experiment in EXPERIMENTS)}
 
 

@@ -131,7 +131,7 @@ def test_other_episodes_open_and_the_address_keeps_what_is_shown(
 def test_a_model_without_rules_shows_what_there_is(browser: Any, site: str) -> None:
     with opened(browser, f"{site}&model=2") as page:
         assert page.locator("#stage figure").count() == 2
-        assert "no rules" in page.locator("#panel-why").inner_text()
+        page.locator("#panel-why", has_text="no rules").wait_for()
 
 
 def test_a_wrong_token_says_what_to_do(browser: Any, site: str) -> None:
