@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 class OP3Workbench(SpritesWorkbench):
     model: OP3
+    described = 12
 
     # -- what can be read of a slot -----------------------------------------------------------
 
@@ -49,6 +50,9 @@ class OP3Workbench(SpritesWorkbench):
         fixed, mean, _ = self.model.dynamics.expect(moved)
         drawn = self.model.draw_slots(torch.cat([fixed, mean], -1), mean.dtype)
         return as_bytes((drawn.masks * drawn.colours)[0, slot])
+
+    def masks(self, state: State) -> Float[Tensor, "K H W"]:
+        return self.model.draw(state.own).masks[0, :, 0]
 
     def places(self, state: State) -> Float[ndarray, "M 2"]:
         return middles(state.masks.cpu().numpy())
