@@ -90,6 +90,9 @@ def test_a_playback_is_what_the_task_makes_of_the_video(name):
     shown = to_bytes(masks[:, : len(playback.slot_names)].numpy()).astype(int)
     assert np.abs(playback.masks[SEEN:] - shown).max() <= 1
     assert bench.drags == name.startswith("tracker")
+    if isinstance(bench.model, Tracker):
+        read = bench.model(frames).read[0].detach().numpy()
+        np.testing.assert_allclose(playback.slots[:SEEN], read, atol=1e-5)
     if bench.layer is None:
         assert playback.record is None
         return

@@ -49,7 +49,7 @@ class State(NamedTuple):
     slots: Float[Tensor, "M D"]
     image: Float[Tensor, "3 H W"]
     masks: Float[Tensor, "K H W"]
-    """Of the slots and, in the tracker, of the background."""
+    """Expected, like the image."""
     own: Any
     """What else the model goes on from."""
 
@@ -67,6 +67,11 @@ class SpritesWorkbench(SteppedWorkbench[Video, State]):
     @abstractmethod
     def given(self, frames: Float[Tensor, "S 3 H W"]) -> list[Any]:
         """What the model reads of each frame that is seen."""
+
+    @abstractmethod
+    def masks(self, state: State) -> Float[Tensor, "K H W"]:
+        """What is drawn once the frame was seen; of the slots and, in the tracker, the
+        background."""
 
     @abstractmethod
     def places(self, state: State) -> Float[ndarray, "M 2"]:
@@ -105,11 +110,12 @@ class SpritesWorkbench(SteppedWorkbench[Video, State]):
         names = tuple(f"slot {m}" for m in range(config.slots))
         return Video(("",) * (len(images) - 1), names, None, number, images, labels, given)
 
+    @torch.no_grad()
     def _match(self, number: int) -> Int64[ndarray, "N"]:
-        """The slot that shows each sprite of a video while frames are seen, or -1."""
+        """The slot that shows each sprite of a video once frames are seen, or -1."""
         video, states = self._video(number), self._unedited(number).states
-        seen = slice(1, 1 + self.task.config.video_frames)  # expected from frames that are seen
-        segments = torch.stack([state.masks.argmax(0) for state in states[seen]])
+        seen = slice(self.task.config.video_frames)
+        segments = torch.stack([self.masks(state).argmax(0) for state in states[seen]])
         found = slots_of_sprites(
             video.labels[seen],
             segments,

@@ -52,6 +52,9 @@ class TrackerWorkbench(SpritesWorkbench):
         there = torch.ones(1, 1, dtype=torch.bool, device=own.device)
         return as_bytes(self.model.decoder(own, there).images[0])
 
+    def masks(self, state: State) -> Float[Tensor, "K H W"]:
+        return self.shown(state.slots.unsqueeze(0), state.own).masks
+
     def places(self, state: State) -> Float[ndarray, "M 2"]:
         there: ndarray = state.own[0].cpu().numpy()
         return np.where(there[:, None], own_places(state.slots.cpu().numpy()), np.nan)
