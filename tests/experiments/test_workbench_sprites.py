@@ -9,15 +9,14 @@ import torch
 from nps.errors import UserError
 from nps.experiments.sprites import Config, Sprites, SpritesTask
 from nps.experiments.sprites.watching import as_floats, unseen, watch, watch_moments
-from nps.experiments.sprites.workbench import happened, slots_of_sprites
 from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
 from nps.inspect.grids import to_bytes
 from nps.inspect.observations import observe
 from nps.models.tracker import Tracker
 from nps.perception.places import in_radii
-from nps.worlds.sprites import Videos, make_videos, render
 from tests.experiments.test_sprites import TINY as OP3
 from tests.experiments.test_sprites_tracker import TINY
+from tests.test_cli import call
 
 TRACKER = {**TINY, "model": "tracker", "size": 32, "zero_start": False}
 SEEN, UNSEEN = 6, 2
@@ -176,50 +175,6 @@ def test_a_slot_alone_is_drawn_as_it_is_in_the_next_frame():
     assert np.abs(sum(alone) - playback.predicted[-1]).max() <= 3
 
 
-def test_events_are_births_deaths_and_bounces():
-    """Where every sprite has the slot of its own number, events are those of the states."""
-    videos = make_videos(20, 0, frames=30, bounce=True)
-    told = dict.fromkeys(("birth", "death", "bounce"), 0)
-    for number in range(20):
-        one = Videos(*(part[number] for part in videos))
-        identity, collided = one.identity.tolist(), one.collided.tolist()
-        for step in range(29):
-            event = happened(one, [str(n) for n in range(100)], step)
-            before, after = (set(identity[t]) - {-1} for t in (step, step + 1))
-            said = {kind: re.findall(rf"{kind} of ([\d and]+)", event) for kind in told}
-            assert set(map(int, said["birth"])) == after - before
-            assert set(map(int, said["death"])) == before - after
-            pairs = {frozenset(map(int, pair.split(" and "))) for pair in said["bounce"]}
-            assert pairs == {
-                frozenset((identity[step][i], identity[step][j]))
-                for i, row in enumerate(collided[step + 1])
-                for j, hit in enumerate(row)
-                if hit
-            }
-            for kind, found in said.items():
-                told[kind] += len(found)
-    assert min(told.values()) > 0
-
-
-def test_a_sprite_has_the_slot_that_covers_it():
-    one = make_videos(3, 0, frames=40).at(slice(2, 3))
-    labels, identity = render(one, size=32).labels[0].long(), one.identity[0]
-    sprites = 1 + int(identity.max())
-    perfect = torch.tensor([4, 2, 0, 1])[labels]  # the places' slots; 4 is the background
-    found = slots_of_sprites(labels, perfect, identity, sprites, 5).tolist()
-    there = [n for n in range(sprites) if (identity == n).any()]
-    assert len(there) > 3
-    for number in range(sprites):
-        place = number % 3
-        assert found[number] == ((2, 0, 1)[place] if number in there else -1)
-    upper = torch.arange(32)[:, None] < 16
-    half = torch.where(upper, torch.where(labels > 0, 3, 4), perfect)  # another slot's
-    found = slots_of_sprites(labels, half, identity, sprites, 5).tolist()
-    assert set(found) <= {-1, 0, 1, 2, 3}
-    nothing = torch.zeros_like(labels)  # one slot draws everything
-    assert slots_of_sprites(labels, nothing, identity, sprites, 5).tolist() == [-1] * sprites
-
-
 def test_events_name_slots():
     bench = bench_of("tracker-none")
     bench._slot_of_sprite = lambda number: np.arange(100) % 3
@@ -273,3 +228,13 @@ def test_without_rules_slots_can_be_set_and_rules_not(name):
         bench.play(0, Edits(disabled=(0,)))
     edited = bench.play(0, edits_of(bench, "placed"))
     assert not np.allclose(edited.slots[SEEN:], bench.play(0).slots[SEEN:])
+
+
+@pytest.mark.parametrize("preset", ["sprites", "sprites-op3", "sprites-tracker-pnps"])
+def test_trained_runs_are_frozen_into_a_page(tmp_path, preset):
+    sizes = TINY if "tracker" in preset else OP3
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in sizes.items()]
+    call("train", preset, "--out", str(tmp_path / preset), *flags)
+    page = tmp_path / "page.html"
+    call("inspect", str(tmp_path / preset), "--html", str(page), "--episode=1")
+    assert "validation video 1" in page.read_text()
