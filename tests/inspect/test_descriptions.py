@@ -1,6 +1,8 @@
 """Descriptions of rules whose weights are set by hand, so that what they do is known."""
 
+import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 
 from nps import inspect
 from nps.errors import UserError
-from nps.inspect.descriptions import describe, describe_all
+from nps.inspect.descriptions import describe, describe_all, what_it_does
 from nps.inspect.edits import Edits
 from nps.inspect.observations import OTHERS, observe
 from tests.viewer.fake import SIDE, FakeWorkbench
@@ -133,6 +135,24 @@ def test_a_rule_that_is_no_law():
     assert found.uses > 20
     assert not found.does.linear
     assert found.does.sentence.startswith("not linear")
+
+
+def test_of_many_features_those_that_change_most_are_told(bench):
+    seen, random = observe(bench, 4), np.random.default_rng(0)
+    size, rows = np.arange(20.0) % 7, len(seen.rule)
+    read = random.normal(size=(2, rows, 20))
+    wide = dataclasses.replace(
+        seen,
+        feature_names=tuple(f"z{i}" for i in range(20)),
+        primary=read[0],
+        context=read[1],
+        added=size * (np.sign(random.normal(size=(rows, 1))) + 0.1),
+    )
+    told = what_it_does(wide, 0).sentence
+    # 6 and 13; 5, 12 and 19; and the first three of those that change by 4.
+    assert re.findall(r"(z\d+) (?:of|[+-])", told) == [
+        f"z{i}" for i in (4, 5, 6, 11, 12, 13, 18, 19)
+    ]
 
 
 def test_observations_are_the_records(bench):

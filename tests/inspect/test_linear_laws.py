@@ -51,3 +51,15 @@ def test_nothing_changes():
     law = fit(x, 0 * change, list("abcde"), held_out)
     assert law.r2 is None
     assert sentence(law, ["row", "column", "size"]) == "changes nothing that can be read"
+
+
+def test_of_many_terms_the_largest_are_told():
+    """As many as of a slot that is read as its bare numbers."""
+    x = np.random.default_rng(0).normal(size=(300, 20))
+    law = fit(
+        x, x @ np.arange(10.0, 30.0)[:, None], [f"z{i}" for i in range(20)], np.arange(300) % 3 == 0
+    )
+    told = sentence(law, ["row"])
+    assert told.startswith("row of the slot += 18.00 · z8 + ")
+    assert told.endswith(" + 29.00 · z19 + …")
+    assert told.count("·") == 12

@@ -188,6 +188,13 @@ def test_long_episodes_are_described_by_few():
         assert client.call("rules", model=0)["episodes"] == 2
 
 
+def test_slow_roll_outs_are_described_by_few():
+    bench = FakeWorkbench(episodes=9)
+    bench.described = 3
+    with served(Session([FakeRun(bench)])) as client:
+        assert client.call("rules", model=0)["episodes"] == 3
+
+
 @pytest.mark.parametrize(
     ("kind", "media", "begin"),
     [("gif", "image/gif", b"GIF89a"), ("webp", "image/webp", b"RIFF")],

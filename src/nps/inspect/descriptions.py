@@ -35,6 +35,9 @@ ROUGHLY = 0.5
 """R² from which on the law is told nevertheless."""
 MOST = 4_000
 """Examples that a tree or a law is fitted on."""
+TOLD = 8
+"""Features whose changes a sentence tells: those that change most. A slot that is read as its bare
+numbers has many."""
 INPUTS, INPUT_NUMBERS = 256, 2_000_000
 """Inputs on which rules are compared, fewer where slots are large."""
 EPISODES = 50
@@ -219,12 +222,14 @@ def what_it_does(seen: Observations, rule: int) -> Does:
     x, names, rows = _known(x[used], names)
     acted, actions = seen.acted()
     x, names = np.concatenate([x, acted[used]], 1), (*names, *actions)
-    told = np.isfinite(seen.added[used]).all(0)
-    targets = [name for name, known in zip(own, told, strict=True) if known]
-    rows &= np.isfinite(seen.added[used][:, told]).all(1)
-    x, change, used = x[rows][:MOST], seen.added[used][rows][:MOST][:, told], used[rows][:MOST]
+    known = np.isfinite(seen.added[used]).all(0)
+    targets = [name for name, read in zip(own, known, strict=True) if read]
+    rows &= np.isfinite(seen.added[used][:, known]).all(1)
+    x, change, used = x[rows][:MOST], seen.added[used][rows][:MOST][:, known], used[rows][:MOST]
     if not targets or not len(change):
         return Does("changes nothing that can be read", None, False)
+    told = _most_changed(change)
+    change, targets = change[:, told], [targets[i] for i in told]
     on_average = _on_average(change, targets)
     held_out = _held_out(seen, used)
     if len(used) < 2 * (x.shape[1] + 1) or not 0 < held_out.sum() < len(used):
@@ -240,6 +245,12 @@ def what_it_does(seen: Observations, rule: int) -> Does:
         return Does(said, law.r2, linear)
     said = f"roughly {said}" if law.r2 >= ROUGHLY else f"{on_average} on average"
     return Does(f"not linear in what can be read; {said}", law.r2, False)
+
+
+def _most_changed(change: Float[ndarray, "E F"]) -> list[int]:
+    """The features that a sentence tells, in their order."""
+    size = np.abs(change).mean(0)
+    return sorted(np.argsort(-size, kind="stable")[:TOLD].tolist())
 
 
 def _on_average(change: Float[ndarray, "E F"], targets: Sequence[str]) -> str:

@@ -20,6 +20,8 @@ SHARE, SMALLEST = 0.05, 0.02
 """Terms are dropped whose part in a feature's change is below this share of that change, or of the
 largest change of any feature."""
 ROUNDS = 10
+MOST_TERMS = 12
+"""Terms of a change that a sentence tells: those with the largest coefficients, then "…"."""
 CONSTANT = ""
 
 
@@ -100,10 +102,12 @@ def sentence(law: Law, targets: Sequence[str], subject: str = "the slot") -> str
             sign = "+=" if coefficient > 0 else "−="
             parts.append(f"{target} of {subject} {sign} {_term(abs(coefficient), name)}")
         else:
+            least = sorted((abs(c) for c, _ in terms), reverse=True)[:MOST_TERMS][-1]
             total = " ".join(
-                f"{'+' if c > 0 else '−'} {_term(abs(c), n)}" for c, n in terms
+                f"{'+' if c > 0 else '−'} {_term(abs(c), n)}" for c, n in terms if abs(c) >= least
             ).removeprefix("+ ")
             total = f"−{total[2:]}" if total.startswith("− ") else total
+            total += " + …" if len(terms) > MOST_TERMS else ""
             parts.append(f"{target} of {subject} += {total}")
     return ", ".join(parts) if parts else "changes nothing that can be read"
 

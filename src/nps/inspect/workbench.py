@@ -42,6 +42,8 @@ class Workbench(ABC):
     """Key ("ArrowUp", "a") -> the action it means for each slot, or a single action for all."""
     decodes: bool = False
     """Whether the model draws its predictions itself."""
+    described: int = 50
+    """Most episodes that the page plays to describe rules; fewer where a roll-out takes seconds."""
 
     def __init__(self, task: Any, model: nn.Module) -> None:
         self.task, self.model = task, model

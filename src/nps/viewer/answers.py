@@ -19,7 +19,7 @@ from nps.viewer.session import Content, Play, Session, text, whole
 
 Answer = dict[str, Any] | Content
 
-LEAST_EPISODES, MOST_EPISODES, MOST_STEPS = 2, 50, 1_000
+LEAST_EPISODES, MOST_STEPS = 2, 1_000
 """What rules are described by: many short episodes, or few long ones."""
 
 
@@ -73,7 +73,8 @@ def rules(session: Session, body: Mapping[str, Any]) -> Answer:
     if model.workbench.layer is None:
         raise UserError("this model has no rules")
     steps = session.playback(Play(model, 0, Edits())).steps
-    return model.rules(max(LEAST_EPISODES, min(MOST_EPISODES, MOST_STEPS // max(1, steps))))
+    most = min(model.workbench.described, MOST_STEPS // max(1, steps))
+    return model.rules(max(LEAST_EPISODES, most))
 
 
 def rename(session: Session, body: Mapping[str, Any]) -> Answer:
