@@ -6,8 +6,8 @@ import torch
 
 from nps.errors import UserError
 from nps.experiments.stacks import Config, Stacks, StacksTask
+from nps.experiments.stacks.falls import COLOURS
 from nps.experiments.stacks.painting import PIXELS, empty_room, paint, spread
-from nps.experiments.stacks.workbench import COLOURS
 from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
 from nps.models.rpin import LATENT
 from nps.worlds import stacks

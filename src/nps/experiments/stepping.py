@@ -116,7 +116,8 @@ class SteppedWorkbench(Workbench, Generic[E, S]):
     def play(self, episode: int, edits: Edits = Edits()) -> Playback:  # noqa: B008, it is frozen
         require_index("episode", episode, self.count())
         true = self.episode(episode, self._acted(edits))
-        require_steps(edits, true.steps, len(true.slot_names), len(self.actions))
+        actions = 0 if true.actions is None else len(self.actions)
+        require_steps(edits, true.steps, len(true.slot_names), actions)
         for feature in (*(e.feature for e in edits.added), *(e.feature for e in edits.placed)):
             require_feature(self, feature)
         rolled = self._unedited(episode)
