@@ -145,11 +145,13 @@ class Moment:
     places: Float[ndarray, "M 2"] | None
     """Of the slots, as shares of the picture's sides."""
     parted: Parted | None
+    looked: int = 0
+    """The step at which the model last saw the world; its imagination starts there."""
 
 
 @dataclass(frozen=True)
 class Parted:
-    """Where the imagination left the world for the first time."""
+    """Where the imagination left the world for the first time since the model looked at it."""
 
     step: int
     slot: int | None
@@ -160,6 +162,11 @@ class Parted:
 
 class World(ABC):
     """A world that is stepped by the user, and a model that follows it in its imagination."""
+
+    slot_names: Sequence[str] | None = None
+    """Where worlds differ in that; None: as in the episodes."""
+    actions: Sequence[str] | None = None
+    """The workbench's actions as they are called here; None: as there."""
 
     @abstractmethod
     def now(self) -> Moment: ...

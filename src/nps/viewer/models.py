@@ -90,7 +90,7 @@ class Shown:
             "keys": {key: [int(action) for action in each] for key, each in bench.keys.items()},
             "features": list(bench.feature_names),
             "drags": bench.drags,
-            "plays": bench.world(0) is not None,
+            **_plays(bench),
             # Steps up to which an action after the last one makes the episode longer.
             "longest": getattr(bench, "longest", 0),
             "decodes": bench.decodes,
@@ -114,6 +114,14 @@ class Shown:
                 read = {k: number(v) for k, v in found.items() if isinstance(v, (int, float))}
                 return {name: value for name, value in read.items() if value is not None}
         return {}
+
+
+def _plays(bench: Workbench) -> dict[str, bool | str]:
+    """Whether its world can be stepped here, and if something is missing, what."""
+    try:
+        return {"plays": bench.world(0) is not None, "needs": ""}
+    except UserError as error:
+        return {"plays": False, "needs": str(error)}
 
 
 def _tested(run: Any) -> dict[str, float | str]:

@@ -14,7 +14,7 @@ export function tellNow() {
   if (t >= play.steps) {
     say(play === session.world ? "Your move." : `The last frame of ${play.steps + 1}.`, "soft");
   } else {
-    if (play.actions?.[t] >= 0) say(model().actions[play.actions[t]] ?? "", "tag");
+    if (play.actions?.[t] >= 0) say((play.actionNames ?? model().actions)[play.actions[t]] ?? "", "tag");
     const fired = play.hasRules ? firings(play, t) : [];
     for (const group of fired.slice(0, 3)) parts.push(firing(play, group));
     if (fired.length > 3) say(`and ${fired.length - 3} more`, "soft");

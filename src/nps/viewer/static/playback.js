@@ -121,8 +121,9 @@ export class WorldHistory {
     this.world = answer.world;
     this.id = `world ${answer.world}`;
     this.title = "";
-    this.slotNames = model.slots;
-    this.slots = model.slots.length;
+    this.slotNames = answer.slots ?? model.slots;
+    this.slots = this.slotNames.length;
+    this.actionNames = answer.actions ?? model.actions;
     this.rules = model.rules.length;
     this.stages = Math.max(1, model.stages);
     this.decoded = model.decodes;
@@ -169,6 +170,11 @@ export class WorldHistory {
 
   get parted() {
     return this.moments.at(-1)?.parted ?? null;
+  }
+
+  /** The step at which the model last saw the world. */
+  get looked() {
+    return this.moments.at(-1)?.looked ?? 0;
   }
 
   ruleAt(step, stage, slot) {

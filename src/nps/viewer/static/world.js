@@ -72,10 +72,10 @@ function pressWorld(event) {
 
 function showControls() {
   if (state.tab !== "play" || !session.play) return;
-  const { plays, slots } = model();
+  const { plays, needs } = model();
   if (!plays || isFrozen()) {
     const text = isFrozen() ? "This page is frozen: playing needs nps view."
-      : "This world cannot be stepped here: the episodes are recordings.";
+      : needs || "This world cannot be stepped here: the episodes are recordings.";
     fill(world.node, el("p", { class: "lead", text }));
     return;
   }
@@ -96,15 +96,18 @@ function showControls() {
     return;
   }
   fill(world.node, worldVerdict(session.world), failed,
-    slots.length > 1 && hasSlotKeys() ? slotChips() : null, keyPad(), actionButtons(), row);
+    session.world.slots > 1 && hasSlotKeys() ? slotChips() : null, keyPad(), actionButtons(), row);
 }
 
 function worldVerdict(history) {
   const { parted } = history;
   if (!parted) {
-    const steps = history.steps === 1 ? "step" : "steps";
-    const text = history.steps ? `Together for ${history.steps} ${steps}.`
-      : "The same so far. Make a move.";
+    const { looked } = history;
+    const together = history.steps - looked;
+    const since = looked ? `, since the model looked again at step ${looked}` : "";
+    const text = together ? `Together for ${together} ${together === 1 ? "step" : "steps"}${since}.`
+      : looked ? "The model has looked again: what it imagines starts from here."
+        : "The same so far. Make a move.";
     return el("p", { class: "lead agree", role: "status", text });
   }
   const line = el("p", { class: "lead parted", role: "status" }, "They parted at ",
@@ -128,7 +131,7 @@ function hasSlotKeys() {
 function slotChips() {
   return el("div", { class: "chips", role: "group", "aria-label": "Slot that the keys move" },
     el("span", { class: "soft", text: "Move" }),
-    model().slots.map((name, slot) => el("button", {
+    session.world.slotNames.map((name, slot) => el("button", {
       class: "chip", "aria-pressed": String(slot === (state.slot ?? 0)),
       "data-key": `slot ${slot}`, text: name,
       onclick: () => select(slot),
@@ -144,7 +147,7 @@ function keyPad() {
   const isPad = Object.keys(ARROWS).every((key) => keys.includes(key));
   return el("div", { class: `keys ${isPad ? "pad" : ""}` }, keys.map((key) => {
     const action = actionOf(key);
-    const name = model().actions[action] ?? "";
+    const name = session.world.actionNames[action] ?? "";
     return el("button", {
       class: `key ${key}`, title: name, "aria-label": name || key, text: ARROWS[key] ?? key,
       "data-key": `key ${key}`, disabled: action === null, onclick: () => act(action),
@@ -153,7 +156,7 @@ function keyPad() {
 }
 
 function actionButtons() {
-  const { actions } = model();
+  const actions = session.world.actionNames;
   const list = el("div", { class: "chips" }, actions.slice(0, 60).map((text, action) =>
     el("button", {
       class: "chip", "data-key": `act ${action}`, text, onclick: () => act(action),
