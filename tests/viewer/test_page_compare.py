@@ -98,8 +98,8 @@ def without(*rules: int) -> FakeWorkbench:
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: Any) -> Any:
-    """A run, the same with one rule alone, one of another training that fires one rule, too, and one
-    with a short training and encodings of its own."""
+    """A run, its edit with one rule alone, a run of another training that fires one rule, too, and
+    one with a short training and encodings of its own."""
     folder = tmp_path_factory.mktemp("family")
     fired = last(FakeWorkbench().play(0).record)
     kept = np.bincount(fired[fired >= 0]).argmax()
