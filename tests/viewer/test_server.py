@@ -90,7 +90,7 @@ def test_edits_are_compared_with_the_episode_as_it_is(client):
     assert found["base"]["play"] == base["play"]
     assert found["base"]["error"] == base["error"]
     first = int(np.argwhere(used == rule)[0, 0]) + 1
-    assert found["base"]["first_difference"] == first
+    assert found["base"]["first_difference"] == found["base"]["first_change"] == first
     assert rule not in unpacked(found["rule"], "<i2", 12, 1, 3)
 
 
@@ -98,7 +98,7 @@ def test_an_edit_without_effect_parts_nowhere(client):
     actions = client.call("play", model=0, episode=0)["actions"]
     edits = {"acted": [{"step": 3, "action": actions[3]}]}
     found = client.call("play", model=0, episode=0, edits=edits)
-    assert found["base"]["first_difference"] is None
+    assert found["base"]["first_difference"] is found["base"]["first_change"] is None
 
 
 def test_a_model_without_rules(client):
@@ -313,3 +313,9 @@ def test_the_true_world_follows_another_action():
     one, other = bench.play(0), bench.play(0, Edits(acted=(Acted(0, 11),)))
     assert one.right.dtype == bool
     assert (one.true != other.true).any()
+
+
+def test_the_page_opens_where_something_happens(monkeypatch):
+    monkeypatch.setattr(FakeWorkbench, "opening", 3)
+    with served(Session([FakeRun(FakeWorkbench())])) as found:
+        assert found.call("models")["models"][0]["opening"] == 3

@@ -36,6 +36,9 @@ class Workbench(ABC):
     fps: float = 4.0
     """Frames per second at which playback starts."""
     error_name: str = "error"
+    encoder: str | None = None
+    """If the error is measured in the model's own encodings: what tells its encoder from those of
+    other models, whose errors cannot be compared with it."""
     actions: Sequence[str] = ()
     """Names of the discrete actions; empty if nothing acts or actions are continuous."""
     keys: Mapping[str, Sequence[int]] = {}
@@ -61,6 +64,11 @@ class Workbench(ABC):
     @abstractmethod
     def count(self) -> int:
         """Number of episodes: those of the validation set, so that test data stay unseen."""
+
+    @property
+    def opening(self) -> int:
+        """The episode that the page opens with: one in which something happens."""
+        return 0
 
     def title(self, episode: int) -> str:
         return f"episode {episode}"

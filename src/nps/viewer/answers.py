@@ -12,7 +12,7 @@ from nps.errors import UserError
 from nps.inspect.edits import Edits
 from nps.inspect.explanations import explain
 from nps.inspect.films import MEDIA, Format, animate
-from nps.inspect.playback import first_difference
+from nps.inspect.playback import first_change, first_difference
 from nps.viewer import keeping, payload, sheets
 from nps.viewer.png import data_url, png
 from nps.viewer.session import Content, Play, Session, text, whole
@@ -26,7 +26,7 @@ LEAST_EPISODES, MOST_STEPS = 2, 1_000
 def models(session: Session, body: Mapping[str, Any]) -> Answer:
     found = []
     for model in session.models:
-        first = session.playback(Play(model, 0, Edits()))
+        first = session.playback(Play(model, model.workbench.opening, Edits()))
         found.append(model.about() | {"slots": list(first.slot_names)})
     return {"models": found}
 
@@ -46,6 +46,7 @@ def play(session: Session, body: Mapping[str, Any]) -> Answer:
             "play": base.id,
             "error": payload.numbers(unedited.error),
             "first_difference": first_difference(playback, unedited),
+            "first_change": first_change(playback, unedited),
         }
     return found
 

@@ -14,6 +14,7 @@ from nps.inspect.descriptions import describe_all
 from nps.inspect.workbench import Workbench
 from nps.reading import read_json
 from nps.rules import ParallelNPS
+from nps.viewer import lineage
 from nps.viewer.payload import number, plain
 from nps.zoo import is_shipped
 
@@ -24,10 +25,11 @@ class Shown:
     Args:
         number: its place in the list of models.
         run: as `nps.load` returns it.
+        title: what it is called on the page.
     """
 
-    def __init__(self, number: int, run: Any) -> None:
-        self.number, self.run = number, run
+    def __init__(self, number: int, run: Any, title: str) -> None:
+        self.number, self.run, self._title = number, run, title
         self.lock = RLock()
         """Held while the model computes: hooks and caches of a model are not for two threads."""
         self._described: dict[str, Any] | None = None
@@ -39,7 +41,7 @@ class Shown:
 
     @property
     def title(self) -> str:
-        return f"{self.run.preset}, seed {self.run.seed}"
+        return self._title
 
     @property
     def kind(self) -> str:
@@ -80,6 +82,7 @@ class Shown:
     @cached_property
     def _fixed(self) -> dict[str, Any]:
         bench, layer = self.workbench, self.workbench.layer
+        shipped = self.has_folder and is_shipped(self.run.folder)
         return {
             "title": self.title,
             "experiment": self.run.experiment,
@@ -96,8 +99,14 @@ class Shown:
             "decodes": bench.decodes,
             "episodes": bench.count(),
             "fps": bench.fps,
+            "opening": bench.opening,
             "error": bench.error_name,
-            "renames": self.has_folder and layer is not None and not is_shipped(self.run.folder),
+            "encoder": bench.encoder,
+            "lineage": lineage.of(self.run),
+            "edited": lineage.edited(self.run, bench.rule_names),
+            "training": lineage.training(self.run),
+            "shipped": shipped,
+            "renames": self.has_folder and layer is not None and not shipped,
             "saves": self.has_folder and layer is not None,
             "kind": self.kind,
             "metrics": self._metrics(),

@@ -71,6 +71,12 @@ class BlocksWorkbench(WorldModelWorkbench):
             for key, way in ARROWS.items()
         }
 
+    @cached_property
+    def opening(self) -> int:
+        """The first episode with a push, after which something can be seen."""
+        pushes = self.task.sets["validation"].outcome[:, :-1] == Outcome.PUSH
+        return int(pushes.any(-1).int().argmax())
+
     # -- which slot shows which block ---------------------------------------------------------
 
     @cached_property

@@ -150,7 +150,9 @@ async function start() {
   window.addEventListener("hashchange", followAddress);
   try {
     await loadModels();
-    adopt({ ...frozenStart(), ...readAddress(location.hash) });
+    const wanted = { ...frozenStart(), ...readAddress(location.hash) };
+    const { opening } = session.models[wanted.model] ?? session.models[0];
+    adopt({ episode: opening, ...wanted });
     tellTab();
     emit("models");
     await reload();

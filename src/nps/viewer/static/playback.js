@@ -33,6 +33,7 @@ class Playback {
     this.featureNames = answer.feature_names;
     this.same = answer.same;
     this.firstDifference = answer.base?.first_difference ?? null;
+    this.firstChange = answer.base?.first_change ?? null; // of the slots
     this.ruleData = unpack(answer.rule, Int16Array);
     this.contextData = unpack(answer.context, Int16Array);
     this.placeData = unpack(answer.places, Float32Array);

@@ -7,6 +7,8 @@ import { model, session } from "./session.js";
 import { emit, on, state } from "./state.js";
 
 const described = new Map(); // model → answer
+const KEPT_NAMES = "This model ships with nps and cannot be changed. Save as a new run (in What if) "
+  + "to name its rules.";
 let rulesPanel = null;
 
 export function startRules(node) {
@@ -42,6 +44,7 @@ function drawRules({ rules, episodes }) {
   fill(
     rulesPanel,
     para(`${fired}, ${times} times in ${episodes} episodes.`, "lead"),
+    model().shipped && !isFrozen() ? para(KEPT_NAMES) : null,
     used.map(card),
     idle.length ? el("p", { class: "soft idle" }, "Never: ",
       idle.map(({ rule }) => ruleTag(model(), rule))) : null,

@@ -66,7 +66,7 @@ function pressWorld(event) {
     act(action);
   } else if (/^[0-9]$/.test(event.key) && Number(event.key) < shown().slots) {
     event.preventDefault();
-    select(Number(event.key));
+    select(movers()[Number(event.key)].slot);
   }
 }
 
@@ -110,11 +110,13 @@ function worldVerdict(history) {
         : "The same so far. Make a move.";
     return el("p", { class: "lead agree", role: "status", text });
   }
-  const line = el("p", { class: "lead parted", role: "status" }, "They parted at ",
-    el("button", {
-      class: "link", text: `step ${parted.step}`, "data-key": "parted",
-      onclick: () => setTime(parted.step - 1),
-    }));
+  // Step t leads from frame t to the next one: what was wrong is the choice of the step before.
+  const step = parted.step - 1;
+  const line = step < 0 ? el("p", { class: "lead parted", role: "status" }, "They differ from the start")
+    : el("p", { class: "lead parted", role: "status" }, "They parted at ",
+      el("button", {
+        class: "link", text: `step ${step}`, "data-key": "parted", onclick: () => setTime(step),
+      }), `, in frame ${parted.step}`);
   if (parted.slot !== null) line.append(`, on ${history.slotNames[parted.slot]}`);
   if (parted.rule !== null) {
     line.append(": ", parted.rule < 0 ? "no rule fired on it" : ruleTag(model(), parted.rule));
@@ -128,10 +130,23 @@ function hasSlotKeys() {
   return Object.values(model().keys).some((actions) => actions.length > 1);
 }
 
+/** The slots in the order of their actions, each called as its actions call it: "block 2" of
+ * "block 2 north". A slot may show another object than its number says. */
+function movers() {
+  const { slotNames: slots, actionNames: actions } = session.world;
+  const [first] = Object.values(model().keys).filter((each) => each.length === slots.length);
+  if (!first) return slots.map((name, slot) => ({ slot, name }));
+  const found = slots.map((name, slot) => {
+    const words = actions[first[slot]]?.split(" ").slice(0, -1).join(" ");
+    return { slot, name: words?.includes(name) ? name : words || name, action: first[slot] };
+  });
+  return found.sort((a, b) => a.action - b.action);
+}
+
 function slotChips() {
-  return el("div", { class: "chips", role: "group", "aria-label": "Slot that the keys move" },
+  return el("div", { class: "chips", role: "group", "aria-label": "What the keys move" },
     el("span", { class: "soft", text: "Move" }),
-    session.world.slotNames.map((name, slot) => el("button", {
+    movers().map(({ slot, name }) => el("button", {
       class: "chip", "aria-pressed": String(slot === (state.slot ?? 0)),
       "data-key": `slot ${slot}`, text: name,
       onclick: () => select(slot),
