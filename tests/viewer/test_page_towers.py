@@ -59,9 +59,10 @@ def test_a_tower_is_pushed_and_left_alone(page: Any, bench: Any) -> None:
         elif moment.parted is None:
             assert "Together for 1 step" in lead.inner_text()
         else:
-            expected = f"step {moment.parted.step}, on {world.slot_names[moment.parted.slot]}"
+            step, slot = moment.parted.step, world.slot_names[moment.parted.slot]
+            expected = f"step {step - 1}, in frame {step}, on {slot}"
             assert expected in " ".join(lead.inner_text().split())
-    chips = page.get_by_role("group", name="Slot that the keys move").get_by_role("button")
+    chips = page.get_by_role("group", name="What the keys move").get_by_role("button")
     assert chips.all_inner_texts() == list(world.slot_names)
     page.get_by_text("All actions").click()
     page.locator("#panel-play details").get_by_text(world.actions[push(1, LEFT)]).click()

@@ -104,7 +104,7 @@ function worldVerdict(history) {
   if (!parted) {
     const { looked } = history;
     const together = history.steps - looked;
-    const since = looked ? `, since the model looked again at step ${looked}` : "";
+    const since = looked ? `, since the model looked again in frame ${looked}` : "";
     const text = together ? `Together for ${together} ${together === 1 ? "step" : "steps"}${since}.`
       : looked ? "The model has looked again: what it imagines starts from here."
         : "The same so far. Make a move.";
