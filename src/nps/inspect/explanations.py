@@ -18,7 +18,7 @@ from nps.inspect.forcing import reads_operand
 from nps.inspect.grids import difference
 from nps.inspect.playback import Playback, Record
 from nps.inspect.workbench import Workbench, require_index
-from nps.rules import ParallelNPS, RuleLayer
+from nps.rules import ParallelNPS, RuleLayer, Trace
 from nps.rules.allowed import Allowed
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Explanation:
 
 @torch.no_grad()
 def explain(
-    source: Any, playback: Playback | Record, step: int, slot: int, stage: int = 0
+    source: Any, playback: Playback | Record | Trace, step: int, slot: int, stage: int = 0
 ) -> Explanation:
     """Why a rule fired on a slot, or why none did.
 
@@ -200,7 +200,7 @@ def explain(
             not say what the slots were, so it cannot be explained.
         step, slot, stage: where.
     """
-    if not isinstance(playback, (Playback, Record, type(None))):
+    if isinstance(playback, Trace):
         got = type(playback).__name__
         raise UserError(
             f"explain: got a {got}, expected a playback or a record: call the layer within "

@@ -60,7 +60,8 @@ def difference(
         return None
     colours = np.where(change[..., None] > 0, LIGHTER, DARKER)
     share = np.abs(change)[..., None] / most
-    return np.rint(WHITE + share * (colours - WHITE)).astype(np.uint8)
+    mixed: ndarray = np.rint(WHITE + share * (colours - WHITE))
+    return mixed.astype(np.uint8)
 
 
 def grey(levels: Float[ndarray, "*shape"]) -> UInt8[ndarray, "*shape 3"]:

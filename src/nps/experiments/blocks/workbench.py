@@ -114,7 +114,8 @@ class BlocksWorkbench(WorldModelWorkbench):
         found = super().places(slots, maps)
         if self.probe is None or not self.slot_of.one_to_one:
             return found
-        return (np.clip(np.floor(found * GRID), 0, GRID - 1) + 0.5) / GRID
+        cell: ndarray = np.clip(np.floor(found * GRID), 0, GRID - 1)
+        return np.asarray((cell + 0.5) / GRID)
 
     # -- the truth ----------------------------------------------------------------------------
 

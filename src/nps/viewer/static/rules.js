@@ -43,20 +43,18 @@ function drawRules({ rules, episodes }) {
   fill(
     rulesPanel,
     para(`${fired}, ${times} times in ${episodes} episodes.`, "lead"),
-    notes(),
+    naming(),
     used.map(card),
     idle.length ? el("p", { class: "soft idle" }, "Never: ",
       idle.map(({ rule }) => ruleTag(model(), rule))) : null,
+    model().reading ? para(model().reading) : null,
   );
 }
 
-/** How slots are read, and why names cannot be changed here. */
-function notes() {
-  const said = [model().reading];
-  if (!model().renames && model().saves && !isFrozen()) {
-    said.push("Its rules cannot be named here: change it in What if and save it as a new run.");
-  }
-  return said.filter((text) => text).map((text) => para(text));
+/** Models that ship are not changed. */
+function naming() {
+  if (model().renames || !model().saves || isFrozen()) return null;
+  return para("To name its rules, change one in What if and save the model as a new run.");
 }
 
 function card(rule) {
