@@ -288,3 +288,11 @@ def test_episodes_and_actions_that_are_not_there_are_refused():
         bench.play(bench.count())
     with pytest.raises(UserError, match="action: got -1, expected 0 to 24"):
         bench.world(0).act(-1)
+
+
+def test_marks_stand_in_the_middles_of_cells():
+    bench = knows()
+    assert "R² on held-out images: row 1.00, column 1.00" in bench.reading
+    slots = bench.play(0).slots + 0.1 * bench.direction("row")  # read beside the cell
+    cells = bench.places(slots, torch.zeros(())) * GRID - 0.5
+    assert cells == pytest.approx(np.round(cells), abs=1e-6)
