@@ -65,7 +65,8 @@ function firing(play, { rule, context, slots }) {
   dot.style.background = ruleColour(rule);
   const names = slots.length > 2 ? `${slots.length} slots`
     : slots.map((slot) => play.slotNames[slot]).join(" and ");
+  const verb = model().forces?.context === false ? "chosen by" : "reading";
   const reads = context < 0 ? "" : slots.includes(context) ? ", reading itself"
-    : `, reading ${play.slotNames[context]}`;
+    : `, ${verb} ${play.slotNames[context]}`;
   return el("span", {}, dot, el("b", { text: ruleName(model(), rule) }), ` on ${names}${reads}`);
 }
