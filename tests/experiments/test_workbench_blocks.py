@@ -306,3 +306,11 @@ def test_models_with_one_encoder_have_comparable_errors():
     with torch.no_grad():
         next(other.model.encoder.parameters()).add_(1.0)
     assert one.encoder != other.encoder
+
+
+def test_marks_stand_in_the_middles_of_cells():
+    bench = knows()
+    assert "R² on held-out images: row 1.00, column 1.00" in bench.reading
+    slots = bench.play(0).slots + 0.1 * bench.direction("row")  # read beside the cell
+    cells = bench.places(slots, torch.zeros(())) * GRID - 0.5
+    assert cells == pytest.approx(np.round(cells), abs=1e-6)

@@ -136,7 +136,9 @@ def test_a_model_without_rules_shows_what_there_is(browser: Any, site: str) -> N
 
 def test_a_wrong_token_says_what_to_do(browser: Any, site: str) -> None:
     with opened(browser, site.split("#")[0] + "#token=wrong") as page:
-        page.get_by_text("Open the address that nps view printed").first.wait_for()
+        page.get_by_text("Open the address that nps view printed").wait_for()  # once
+        for controls in ("aside", "#transport", "#timeline", "#share"):
+            assert not page.locator(controls).is_visible()
 
 
 def test_it_opens_where_something_happens(browser: Any, monkeypatch: Any) -> None:

@@ -168,6 +168,8 @@ def test_why_is_what_explain_says(client):
         assert found["winner"]["rule"] == ours["winner"]["rule"]
         assert found["margin"] == pytest.approx(ours["margin"], rel=1e-4)
         np.testing.assert_allclose(found["scores"], playback.record.rule_scores[step, stage], 1e-4)
+        added = found["pictures"].pop("added")  # of a slot on which nothing fires there is none
+        assert (added is None) == (ours["pictures"]["added"] is None)
         assert all(url.startswith("data:image/png") for url in found["pictures"].values())
 
 
@@ -319,3 +321,15 @@ def test_the_page_opens_where_something_happens(monkeypatch):
     monkeypatch.setattr(FakeWorkbench, "opening", 3)
     with served(Session([FakeRun(FakeWorkbench())])) as found:
         assert found.call("models")["models"][0]["opening"] == 3
+
+
+def test_errors_call_slots_as_the_page_does(client):
+    forced = [{"step": 0, "slot": 1, "rule": 0}, {"step": 0, "slot": 2, "rule": 0}]
+    said = error(client, "play", model=0, episode=0, edits={"forced": [forced[0] | {"slot": 9}]})
+    assert "slot" in said
+    layer = FakeWorkbench()
+    layer.layer.self_context = False
+    with served(Session([FakeRun(layer)])) as other:
+        edits = {"forced": [{"step": 0, "slot": 1, "context": 1}]}
+        said = error(other, "play", model=0, episode=0, edits=edits)
+        assert said == "forced: context: block 1 may not be its own context here"

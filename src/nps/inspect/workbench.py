@@ -120,12 +120,24 @@ class Workbench(ABC):
         return np.concatenate([within, np.zeros(max(0, size - len(within)), within.dtype)])
 
     @property
+    def reading(self) -> str:
+        """How well features are known, in a sentence; empty if they are the slot's own numbers."""
+        return ""
+
+    @property
     def drags(self) -> bool:
         """Whether a slot can be dragged through the picture."""
         return {"row", "column"} <= set(self.feature_names)
 
     def picture(self, slots: Float[ndarray, "M D"], slot: int) -> UInt8[ndarray, "H W 3"] | None:
         """One slot alone as the model draws it; None if it does not decode single slots."""
+        return None
+
+    def pictures_of_step(
+        self, playback: Playback, step: int, slot: int
+    ) -> tuple[UInt8[ndarray, "H W 3"], UInt8[ndarray, "H W 3"]] | None:
+        """A slot before and after a step, where that is seen in the frames that the model draws and
+        not by drawing the slot; else None."""
         return None
 
     # -- play ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The server and the frozen page take their answers from here alike; `routes.py` a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -33,7 +34,10 @@ def models(session: Session, body: Mapping[str, Any]) -> Answer:
 
 def play(session: Session, body: Mapping[str, Any]) -> Answer:
     asked = session.asked(body)
-    playback = session.playback(asked)
+    try:
+        playback = session.playback(asked)
+    except UserError as error:
+        raise UserError(_named(session, asked, str(error))) from None
     bench = asked.model.workbench
     found = {"play": asked.id, "title": bench.title(asked.episode), "decoded": bench.decodes}
     found |= payload.of_playback(playback)
@@ -49,6 +53,16 @@ def play(session: Session, body: Mapping[str, Any]) -> Answer:
             "first_change": first_change(playback, unedited),
         }
     return found
+
+
+def _named(session: Session, asked: Play, text: str) -> str:
+    """What an edit did wrong, with slots called as on the page."""
+    try:
+        names = session.playback(Play(asked.model, asked.episode, Edits())).slot_names
+    except UserError:  # of the episode, and not of the edits
+        return text
+    known = {f"slot {m}": name for m, name in enumerate(names)}
+    return re.sub(r"\bslot \d+", lambda found: known.get(found[0], found[0]), text)
 
 
 def frames(session: Session, body: Mapping[str, Any]) -> Answer:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from nps.errors import UserError
 from nps.experiments import find_experiment
+from nps.inspect import forcing
 from nps.inspect.descriptions import describe_all
 from nps.inspect.workbench import Workbench
 from nps.reading import read_json
@@ -105,10 +106,11 @@ class Shown:
             "lineage": lineage.of(self.run),
             "edited": lineage.edited(self.run, bench.rule_names),
             "training": lineage.training(self.run),
-            "shipped": shipped,
             "renames": self.has_folder and layer is not None and not shipped,
             "saves": self.has_folder and layer is not None,
             "kind": self.kind,
+            "forces": forcing.options(layer),
+            "reading": bench.reading,
             "metrics": self._metrics(),
         }
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from nps.errors import UserError
 from nps.experiments.world_models.nearest import AT_ONCE, Pool
 from nps.experiments.world_models.places import if_any, told_apart
-from nps.experiments.world_models.probes import Probe, SlotProbes
+from nps.experiments.world_models.probes import Probe, SlotProbes, said
 from nps.experiments.world_models.scenes import Scene, frames, recorded_scene
 from nps.experiments.world_models.unrolling import Unrolled, unroll
 from nps.inspect.edits import Edits
@@ -155,6 +155,10 @@ class WorldModelWorkbench(Workbench):
         if self.probe is not None:
             return self.probe.names
         return tuple(f"z{d}" for d in range(self.task.config.slot_dim))
+
+    @property
+    def reading(self) -> str:
+        return "" if self.probe is None else said(self.probe)
 
     def features(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M F"]:
         found = slots if self.probe is None else self.probe.read(slots)

@@ -1,7 +1,7 @@
 // The page is put together here: header, tabs, the loop that draws, and the address.
 import { frozenStart, isFrozen } from "./api.js";
 import { startCompare } from "./compare.js";
-import { byId, el, menu, para, say } from "./dom.js";
+import { byId, el, menu, para } from "./dom.js";
 import { startHelp } from "./help.js";
 import { tellNow } from "./now.js";
 import { startPlayer } from "./player.js";
@@ -159,8 +159,8 @@ async function start() {
     await seek(state.t);
     document.body.classList.add("ready");
   } catch (error) {
+    document.body.classList.add("failed"); // no controls of nothing
     byId("stage").append(para(error.message, "lead"));
-    say(error.message, "error");
   }
 }
 

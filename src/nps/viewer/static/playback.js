@@ -29,6 +29,7 @@ class Playback {
     this.errorName = answer.error_name;
     this.right = answer.right;
     this.events = answer.events ?? [];
+    this.empty = answer.empty ?? null;
     this.actions = answer.actions;
     this.featureNames = answer.feature_names;
     this.same = answer.same;
@@ -59,6 +60,11 @@ class Playback {
 
   contextAt(step, stage, slot) {
     return this.contextData[(step * this.stages + stage) * this.slots + slot];
+  }
+
+  /** Whether a step leaves a slot out. */
+  isEmpty(step, slot) {
+    return this.empty?.[step]?.includes(slot) ?? false;
   }
 
   /** Row and column as shares of the picture's sides, or null. */
