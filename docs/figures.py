@@ -61,7 +61,8 @@ TRAINED = {"pushes": "blocks-pushes", "rollouts": "blocks-rollouts"}
 OWN = {"rollouts.png": "own-rollouts.png"}
 """Of a model of MiniGrid-Empty, which docs/guides/environments.md records and trains."""
 BALLS = {"rollout-test.gif": "balls-rollout.gif"}
-PAGE = ("workbench.gif", "workbench-whatif.png", "workbench-rules.png", "workbench-play.png")
+TOOLS = ("playback", "why", "whatif", "rules", "play", "compare", "share")
+PAGE = ("workbench.gif", *(f"workbench-{tool}.png" for tool in TOOLS))
 """Of the page of `nps view`, filmed by docs/film.py in a real Chromium."""
 MODES = ("observed", "unobserved", "fixed-unobserved", "fixed-palette")
 ROUNDS, WORLDS = 4, 4
@@ -193,7 +194,7 @@ def main() -> None:
     given = parser.parse_args()
     run = given.run
     if given.page:
-        subprocess.run([sys.executable, ROOT / "docs/film.py", "blocks-best"], check=True)
+        subprocess.run([sys.executable, ROOT / "docs/film.py"], check=True)
     for each, pictures in ((given.own, OWN), (given.balls, BALLS)):
         if each is not None:
             nps("inspect", each.resolve())

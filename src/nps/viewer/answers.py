@@ -12,7 +12,7 @@ from typing import Any, cast
 from nps.errors import UserError
 from nps.inspect.edits import Edits
 from nps.inspect.explanations import explain
-from nps.inspect.films import MEDIA, Format, animate
+from nps.inspect.films import MEDIA, Format, animate, missing
 from nps.inspect.playback import first_change, first_difference
 from nps.viewer import keeping, payload, sheets
 from nps.viewer.png import data_url, png
@@ -20,6 +20,8 @@ from nps.viewer.session import Content, Play, Session, text, whole
 
 Answer = dict[str, Any] | Content
 
+FILMS: tuple[Format, ...] = ("gif", "mp4", "webp")
+"""The formats that the page offers."""
 LEAST_EPISODES, MOST_STEPS = 2, 1_000
 """What rules are described by: many short episodes, or few long ones."""
 
@@ -101,6 +103,11 @@ def save(session: Session, body: Mapping[str, Any]) -> Answer:
     return keeping.save(session.shown(body), Edits.from_json(body.get("edits", {})), name)
 
 
+def films(session: Session, body: Mapping[str, Any]) -> Answer:
+    """The formats of films, each with what is missing here to make it."""
+    return {"films": {kind: missing(kind) for kind in FILMS}}
+
+
 def film(session: Session, body: Mapping[str, Any]) -> Answer:
     asked, kind = session.known(body), cast("Format", text(body, "format"))
     playback, bench = session.playback(asked), asked.model.workbench
@@ -124,6 +131,7 @@ ANSWERS: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
     "/api/rules": rules,
     "/api/rename": rename,
     "/api/save": save,
+    "/api/films": films,
     "/api/film": film,
     "/api/world/start": world_start,
     "/api/world/act": world_act,
