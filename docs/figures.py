@@ -3,7 +3,7 @@
     python docs/figures.py                                # all that results/ and the worlds give
     python docs/figures.py --run runs/best/seed-0         # and those of a trained blocks-best
     python docs/figures.py --own runs/empty               # and of docs/guides/environments.md
-    python docs/figures.py --balls runs/balls/seed-0      # and of a trained model of balls
+    python docs/figures.py --balls balls-best             # and of a trained model of balls
     python docs/figures.py --page                         # and of the workbench, in a Chromium
 
 The figures of an experiment are drawn by its report (`nps table results/X --report`), those of
@@ -60,8 +60,13 @@ BENCH = {
 TRAINED = {"pushes": "blocks-pushes", "rollouts": "blocks-rollouts"}
 OWN = {"rollouts.png": "own-rollouts.png"}
 """Of a model of MiniGrid-Empty, which docs/guides/environments.md records and trains."""
-BALLS = {"rollout-test.gif": "balls-rollout.gif"}
-PAGE = ("workbench.gif", "workbench-whatif.png", "workbench-rules.png", "workbench-play.png")
+BALLS = {
+    "rollout-test.gif": "balls-rollout.gif",
+    "rollout-transfer.gif": "balls-rollout-transfer.gif",
+    "firing-transfer.png": "balls-firing.png",
+}
+TOOLS = ("playback", "why", "whatif", "rules", "play", "compare", "share")
+PAGE = ("workbench.gif", *(f"workbench-{tool}.png" for tool in TOOLS))
 """Of the page of `nps view`, filmed by docs/film.py in a real Chromium."""
 MODES = ("observed", "unobserved", "fixed-unobserved", "fixed-palette")
 ROUNDS, WORLDS = 4, 4
@@ -184,21 +189,31 @@ def animation(pushes: Pushes, contexts: list[int]) -> bytes:
     return gif(scenes)
 
 
+def of_balls(run: str) -> None:
+    """Of a trained model of balls: a run folder, or the name of a model that ships with nps."""
+    model = Path(run).resolve() if Path(run).exists() else run
+    with tempfile.TemporaryDirectory() as folder:
+        nps("inspect", model, "--out", Path(folder) / "x.png")
+        for source, name in BALLS.items():
+            shutil.copyfile(Path(folder) / f"x-{source}", IMAGES / name)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help="a trained run of blocks-best")
     parser.add_argument("--own", type=Path, help="a trained run of docs/guides/environments.md")
-    parser.add_argument("--balls", type=Path, help="a trained run of balls")
+    parser.add_argument("--balls", help="a trained run of balls, or the name of a shipped one")
     parser.add_argument("--page", action="store_true", help="film the workbench")
     given = parser.parse_args()
     run = given.run
     if given.page:
-        subprocess.run([sys.executable, ROOT / "docs/film.py", "blocks-best"], check=True)
-    for each, pictures in ((given.own, OWN), (given.balls, BALLS)):
-        if each is not None:
-            nps("inspect", each.resolve())
-            for source, name in pictures.items():
-                shutil.copyfile(each / "figures" / source, IMAGES / name)
+        subprocess.run([sys.executable, ROOT / "docs/film.py"], check=True)
+    if given.own is not None:
+        nps("inspect", given.own.resolve())
+        for source, name in OWN.items():
+            shutil.copyfile(given.own / "figures" / source, IMAGES / name)
+    if given.balls is not None:
+        of_balls(given.balls)
     from_reports()
     from_bench()
     (IMAGES / "blocks.png").write_bytes(of_modes())

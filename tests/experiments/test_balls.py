@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from sklearn.metrics import adjusted_rand_score
 
 from nps.experiments.balls import (
     PRESETS,
@@ -16,8 +15,7 @@ from nps.experiments.balls import (
     collisions,
     measures,
 )
-from nps.experiments.balls.evaluation import floors as floors_of
-from nps.experiments.balls.evaluation import predict, state, still
+from nps.experiments.balls.evaluation import predict, state
 from nps.experiments.balls.task import ALONE, EXPLORE, SETTLE
 from nps.interactions import Attention
 from nps.models.scoff import Prediction
@@ -228,47 +226,6 @@ def test_who_confuses_two_balls_loses_in_the_video_alone():
     assert found["video_fg_ari"] < 0.8
     assert found["video_fg_miou"] < 0.8
     assert found["position"] > 0.5
-
-
-def test_floors_are_those_of_the_prototype():
-    """Measured before, with another generator and 300 frames (foreground ARI, ARI)."""
-    task = task_of(size=64, test_scenes=40)
-    floors = {}
-    for split in ("test", "transfer"):
-        scenes = task.scenes(split)
-        labels = task.draw_frames(scenes).labels
-        for name, values in floors_of(scenes, labels, scenes.present.shape[1] + 1).items():
-            floors[split, name] = values.mean().item()
-    expected = {
-        ("test", "grid"): (0.714, 0.021),
-        ("test", "colour"): (0.616, 0.987),
-        ("test", "copy"): (0.587, 0.653),
-        ("transfer", "grid"): (0.664, 0.039),
-        ("transfer", "colour"): (0.474, 0.963),
-        ("transfer", "copy"): (0.573, 0.593),
-    }
-    for (split, name), (foreground, full) in expected.items():
-        assert floors[split, f"{name}_fg_ari"] == pytest.approx(foreground, abs=0.08)
-        assert floors[split, f"{name}_ari"] == pytest.approx(full, abs=0.04)
-
-
-def test_the_floor_of_a_rollout_stands_still():
-    """Against a loop over scenes and frames, with scikit-learn's ARI."""
-    task = task_of(size=32, test_scenes=3, seen_frames=4, rollout_frames=3)
-    scenes = task.scenes("test")
-    images, labels = task.draw_frames(scenes)
-    found = still(scenes, labels, images, 4)
-    for b in range(3):
-        last, scores, errors, away = 3, [], [], []
-        for t in range(5, 8):  # frame 4 is predicted from frame 3; later ones without input
-            balls = labels[b, t] > 0
-            scores.append(adjusted_rand_score(labels[b, t][balls], labels[b, last][balls]))
-            difference = images[b, t].float() - images[b, last].float()
-            errors.append((difference / 255).square().mean().item())
-            away += [math.dist(*scenes.position[b, [t, last], i].tolist()) for i in range(4)]
-        for name, values in {"fg_ari": scores, "mse": errors, "position": away}.items():
-            expected = sum(values) / len(values)
-            assert found[f"copy_rollout_{name}"][b].item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_colour_segments_are_what_the_image_shows():

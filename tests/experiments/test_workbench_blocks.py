@@ -11,7 +11,7 @@ from nps.experiments.world_models.unrolling import unroll
 from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
 from nps.inspect.playback import first_difference
 from nps.models.transitions import Identity
-from nps.worlds.blocks import render
+from nps.worlds.blocks import Outcome, render
 from nps.worlds.blocks.dynamics import GRID
 from tests.experiments.knowing import Sees, knowing
 from tests.experiments.test_blocks import task_of
@@ -288,3 +288,29 @@ def test_episodes_and_actions_that_are_not_there_are_refused():
         bench.play(bench.count())
     with pytest.raises(UserError, match="action: got -1, expected 0 to 24"):
         bench.world(0).act(-1)
+
+
+def test_it_opens_with_a_push():
+    assert knows().opening == 0  # there is none
+    task = task_of(**FIXED)
+    data = task.sets["validation"]
+    outcome = data.outcome.clone()
+    outcome[1, -1] = outcome[3, 2] = outcome[4, 0] = Outcome.PUSH  # nothing is seen after the first
+    task.sets["validation"] = data._replace(outcome=outcome)
+    assert BlocksWorkbench(task, knowing(None)).opening == 3
+
+
+def test_models_with_one_encoder_have_comparable_errors():
+    one, same, other = (bench_of(transition=kind) for kind in ("identity", "identity", "gnn"))
+    assert one.encoder == same.encoder
+    with torch.no_grad():
+        next(other.model.encoder.parameters()).add_(1.0)
+    assert one.encoder != other.encoder
+
+
+def test_marks_stand_in_the_middles_of_cells():
+    bench = knows()
+    assert "R² on held-out images: row 1.00, column 1.00" in bench.reading
+    slots = bench.play(0).slots + 0.1 * bench.direction("row")  # read beside the cell
+    cells = bench.places(slots, torch.zeros(())) * GRID - 0.5
+    assert cells == pytest.approx(np.round(cells), abs=1e-6)

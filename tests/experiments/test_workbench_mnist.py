@@ -12,6 +12,7 @@ from nps.experiments.mnist.task import MnistTask
 from nps.experiments.mnist.workbench import SHAPE, shape
 from nps.inspect.counterfactual import what_if
 from nps.inspect.edits import Acted, Edits, Forced, Placed, Scaled
+from nps.inspect.explanations import explain
 from nps.inspect.grids import grey
 
 pytest.importorskip("sklearn")
@@ -182,3 +183,11 @@ def test_the_world_transforms_the_digit_and_the_model_follows(bench):
     np.testing.assert_array_equal(moment.imagined, drawn)
     with pytest.raises(UserError, match="action"):
         world.act(-1)
+
+
+def test_why_shows_the_image_before_and_after_a_step(bench):
+    play = bench.play(0)
+    found = explain(bench, play, 1, 0)
+    assert np.array_equal(found.pictures[0], play.predicted[1])
+    assert np.array_equal(found.pictures[1], play.predicted[2])
+    assert explain(bench, play, 1, 1).pictures is None

@@ -6,8 +6,8 @@ import torch
 
 from nps.errors import UserError
 from nps.experiments.stacks import Config, Stacks, StacksTask
+from nps.experiments.stacks.falls import COLOURS
 from nps.experiments.stacks.painting import PIXELS, empty_room, paint, spread
-from nps.experiments.stacks.workbench import COLOURS
 from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
 from nps.models.rpin import LATENT
 from nps.worlds import stacks
@@ -67,6 +67,26 @@ def test_a_playback_is_the_models_own_roll_out(name):
         colour, kind = name.split(" ")
         assert COLOURS.index(colour) == tower.colour[0, slot]
         assert KINDS.index(kind) == tower.kind[0, slot]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_frames_drawn_at_once_are_those_drawn_one_by_one(name):
+    bench = bench_of(name)
+    fall = bench.episode(1, {})
+    states = bench.roll(fall, Edits()).states
+    whole = bench.frames(fall, states, 0)
+    later = [*whole[:2], *bench.frames(fall, states[2:], 2)]
+    for step, state in enumerate(states):
+        alone = bench.frame(fall, state, step)
+        for frame in (whole[step], later[step]):
+            np.testing.assert_array_equal(frame.true, alone.true)
+            np.testing.assert_array_equal(frame.slots, alone.slots)
+            np.testing.assert_allclose(frame.places, alone.places, atol=1e-6)
+            np.testing.assert_allclose(frame.error, alone.error, rtol=1e-5)
+            for part in ("predicted", "masks"):
+                one, other = (getattr(x, part).astype(int) for x in (frame, alone))
+                assert np.abs(one - other).max() <= 1
 
 
 def test_boxes_and_masks_are_painted_where_they_are():

@@ -47,6 +47,17 @@ def test_edits_add_up(bench):
     assert "nothing is predicted differently" in repr(same)
 
 
+def test_encodings_may_differ_where_pictures_do_not(bench):
+    rule = int(bench.play(0).record.rule.max())
+    found = what_if(bench, edits=Edits(scaled=(Scaled(rule, 0.999),)))
+    assert (found.before.predicted == found.after.predicted).all()
+    assert found.first_difference is None
+    slots = (found.before.slots, found.after.slots)
+    assert found.first_change == np.argwhere((slots[0] != slots[1]).any((1, 2)))[0, 0]
+    said = f"the same pictures; the encodings differ from frame {found.first_change}"
+    assert said in repr(found)
+
+
 def test_the_picture_is_self_contained(bench):
     html = what_if(bench, disable=0)._repr_html_()
     assert html.count("<svg") == 2

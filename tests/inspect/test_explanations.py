@@ -269,6 +269,38 @@ def test_bad_questions():
         explain("run", record, 0, 0)
     with pytest.raises(UserError, match="no rules"):
         explain(layer, None, 0, 0)
+    _, trace = layer(slots, return_trace=True)
+    with pytest.raises(UserError, match=r"got a Trace, expected .* recorder\.record\(\)") as raised:
+        explain(layer, trace, 0, 0)
+    assert "\n" not in str(raised.value)
+
+
+def test_slots_are_called_as_in_the_playback():
+    from tests.viewer.fake import FakeWorkbench
+
+    bench = FakeWorkbench()
+    play = bench.play(0)
+    slot = int(play.record.rule[0, 0].argmax())
+    said = str(explain(bench, play, 0, slot))
+    assert f"fired on block {slot} with block" in said
+    assert "slot " not in said.replace("the slot", "")
+    assert f"fired on slot {slot} with slot" in str(explain(bench, play.record, 0, slot))
+
+
+@pytest.mark.parametrize("kind", [OperandNPS, AuthorsNPS])
+def test_of_operand_layers_the_slot_that_chooses_is_named(kind):
+    layer, slots = make(kind)
+    record = record_of(layer, slots)
+    slot = int(record.rule[0, 0].argmax())
+    found = explain(layer, record, 0, slot)
+    assert found.chooser == record.context[0, 0, slot]
+    assert f"fired on slot {slot}, chosen by slot {found.chooser}" in str(found)
+    assert found.other is None  # the rule reads the slot that it changes, and no other
+    assert found.context_allowed[slot]  # as the chooser could pick it
+    assert found.to_json()["chooser"] == found.chooser
+    for sequential in (SequentialNPS, ParallelNPS):
+        layer, slots = make(sequential)
+        assert explain(layer, record_of(layer, slots), 0, 0).chooser is None
 
 
 def test_names_are_imported_on_first_use():

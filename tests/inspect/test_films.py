@@ -2,13 +2,12 @@
 
 import dataclasses
 import io
-import shutil
 
 import numpy as np
 import pytest
 
 from nps.errors import UserError
-from nps.inspect.films import animate
+from nps.inspect.films import animate, missing
 from tests.viewer.fake import CELL, SIDE, FakeWorkbench
 
 Image = pytest.importorskip("PIL.Image")
@@ -79,17 +78,20 @@ def test_what_cannot_be_made(play, tmp_path):
 
 
 def test_mp4(play, monkeypatch):
-    if shutil.which("ffmpeg") is None and not has_package():
+    if missing("mp4"):
         with pytest.raises(UserError, match="mp4 needs ffmpeg"):
             animate(play, format="mp4")
     else:
         assert animate(play, format="mp4").data[4:8] == b"ftyp"
     monkeypatch.setattr("nps.inspect.films._ffmpeg", lambda: "/bin/false")
+    assert missing("mp4") is None
     with pytest.raises(RuntimeError, match="ffmpeg"):
         animate(play, format="mp4")
 
 
-def has_package():
-    from importlib.util import find_spec
-
-    return find_spec("imageio_ffmpeg") is not None
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr("nps.inspect.films._ffmpeg", lambda: None)
+    assert missing("gif") is None
+    assert missing("mp4") == "mp4 needs ffmpeg: install it, or pip install imageio-ffmpeg"
+    monkeypatch.setattr("nps.inspect.films.find_spec", lambda name: None)
+    assert "films need Pillow: pip install" in missing("gif")

@@ -1,8 +1,21 @@
 """Pictures as arrays: every pixel by a loop."""
 
 import numpy as np
+import pytest
 
-from nps.inspect.grids import BORDER, CELL, GREY, RED, grey, grid, to_bytes, usage_picture
+from nps.inspect.grids import (
+    BORDER,
+    CELL,
+    DARKER,
+    GREY,
+    LIGHTER,
+    RED,
+    difference,
+    grey,
+    grid,
+    to_bytes,
+    usage_picture,
+)
 
 
 def test_a_grid_is_that_of_a_loop():
@@ -35,3 +48,15 @@ def test_floats_become_bytes_and_bytes_stay():
     images = np.arange(6, dtype=np.uint8)
     assert to_bytes(images) is images
     assert grey(np.array([[0.0, 1.0]])).tolist() == [[[0] * 3, [255] * 3]]
+
+
+def test_a_difference_is_as_strong_as_its_largest_change():
+    before = grey(np.array([[0.5, 0.5, 0.5, 0.5]]))
+    after = grey(np.array([[0.5, 0.9, 0.1, 0.7]]))
+    found = difference(before, after)
+    assert found[0, 0].tolist() == [255, 255, 255]
+    assert found[0, 1].tolist() == LIGHTER.tolist()
+    assert found[0, 2] == pytest.approx(DARKER, abs=3)
+    assert found[0, 3] == pytest.approx((255 + LIGHTER) / 2, abs=4)
+    assert difference(before, before) is None
+    assert difference(before, before + np.uint8(3)) is None

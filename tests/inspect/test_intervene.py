@@ -6,6 +6,7 @@ import torch
 
 from nps.errors import UserError
 from nps.inspect.edits import Added, Edits, Forced, Placed, Scaled
+from nps.inspect.forcing import options
 from nps.inspect.intervene import intervened, require_steps
 from nps.inspect.recording import recorded
 from nps.models.digits import OperandNPS
@@ -241,3 +242,13 @@ def test_steps_slots_and_actions_of_an_episode():
             require_steps(edits, steps=5, slots=3)
     with pytest.raises(UserError, match="action: got 4, expected 0 to 3"):
         require_steps(Edits.from_json({"acted": [{"step": 0, "action": 4}]}), 5, 3, actions=4)
+
+
+def test_what_may_be_forced_is_told():
+    layer, _ = make(SequentialNPS, self_context=False)
+    assert options(layer) == {"context": True, "itself": False, "off": []}
+    layer.rules.switch_off(1)
+    assert options(layer)["off"] == [1]
+    assert options(make(OperandNPS)[0])["context"] is False
+    assert options(None) is None
+    assert options(torch.nn.Linear(1, 1)) is None

@@ -40,9 +40,10 @@ def test_actions_take_the_place_of_a_constant():
     random = np.random.default_rng(0)
     up = random.integers(0, 2, 200).astype(float)
     x = np.column_stack([up, 1 - up])
-    change = np.where(up, -0.1, 1.0)[:, None]
-    law = fit(x, change, ["action = up", "action = down"], np.arange(200) % 3 == 0, constant=False)
-    assert sentence(law, ["row"]) == ("row of the slot += −0.10 · [action = up] + [action = down]")
+    change, names = np.where(up, -0.1, 1.0)[:, None], ["action is up", "action is down"]
+    law = fit(x, change, names, np.arange(200) % 3 == 0, constant=False)
+    said = "row of the slot += −0.10 · [action is up] + [action is down]"
+    assert sentence(law, ["row"]) == said
     assert law.r2 == pytest.approx(1.0)
 
 
@@ -51,3 +52,24 @@ def test_nothing_changes():
     law = fit(x, 0 * change, list("abcde"), held_out)
     assert law.r2 is None
     assert sentence(law, ["row", "column", "size"]) == "changes nothing that can be read"
+
+
+def test_of_many_terms_the_largest_are_told():
+    """As many as of a slot that is read as its bare numbers."""
+    x = np.random.default_rng(0).normal(size=(300, 20))
+    law = fit(
+        x, x @ np.arange(10.0, 30.0)[:, None], [f"z{i}" for i in range(20)], np.arange(300) % 3 == 0
+    )
+    assert sentence(law, ["row"]) == (
+        "row of the slot += 27.00 · z17 + 28.00 · z18 + 29.00 · z19 and 17 smaller"
+    )
+
+
+def test_of_many_changes_the_largest_are_told():
+    x = np.random.default_rng(0).normal(size=(300, 1))
+    sizes = np.array([1.0, 5.0, 3.0, 4.0, 2.0])
+    law = fit(x, x * sizes, ["z"], np.arange(300) % 3 == 0)
+    assert sentence(law, list("abcde")) == (
+        "b of the slot += 5.00 · z, c of the slot += 3.00 · z, d of the slot += 4.00 · z, "
+        "and 2 more that change less"
+    )

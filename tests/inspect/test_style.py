@@ -127,9 +127,9 @@ def test_a_logarithmic_axis_has_at_least_two_plain_numbers(low, high):
 @needs_matplotlib
 def test_a_band_on_a_logarithmic_axis_never_reaches_zero():
     values = [np.array([0.001, 0.01, 2.0])]
-    low, high = figures.spread(values, log=True)
+    low, high = figures.spread(values, ranges=True)
     assert (low[0], high[0]) == (0.001, 2.0)
-    low, high = figures.spread(values, log=False)
+    low, high = figures.spread(values, ranges=False)
     mean, deviation = statistics.mean([0.001, 0.01, 2.0]), statistics.stdev([0.001, 0.01, 2.0])
     assert (low[0], high[0]) == pytest.approx((mean - deviation, mean + deviation))
     assert low[0] < 0

@@ -53,14 +53,16 @@ def test_a_planted_condition_is_found_and_said():
     random = np.random.default_rng(0)
     x = np.column_stack([random.random(400), random.integers(0, 2, 400)]).astype(float)
     tree = grow(x, (x[:, 0] > 0.6) & (x[:, 1] == 1))
-    said = lines(tree, ["row", "action = up"], {"action = up"})
-    assert said[0].startswith("row ≤ 0.59")
-    assert said[0].endswith(": does not (0% of 225)")
-    assert said[1].startswith("row > 0.59")
-    assert said[2:] == [
-        "  not action = up: does not (0% of 91)",
-        "  action = up: fires (100% of 84)",
+    said = lines(tree, ["row", "action is up"], {"action is up": "action is not up"})
+    assert said[0].startswith("row > 0.59")
+    assert said[1:3] == [
+        "  action is up: fires (100% of 84)",
+        "  action is not up: does not (0% of 91)",
     ]
+    assert said[3].startswith("row ≤ 0.59")
+    assert said[3].endswith(": does not (0% of 225)")
+    below = lines(grow(-x, x[:, 0] > 0.6), ["row", "column"])
+    assert [line.split(" −0.")[0] for line in below] == ["row ≤", "row >"]  # a true minus
 
 
 def test_where_there_is_nothing_to_say():

@@ -158,6 +158,23 @@ def test_slots_are_a_set_of_any_number(kind):
     )
 
 
+@ALL
+@pytest.mark.parametrize("some_see_nothing", [False, True])
+def test_a_step_of_slots_with_places_is_equivariant(kind, some_see_nothing):
+    """Their first places are taken in an order, so the whole model is only up to that."""
+    model, slots, order = make(kind), torch.randn(2, 6, 8), torch.tensor([3, 1, 5, 0, 2, 4])
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    present = torch.arange(6).expand(2, 6) % 3 > 0 if some_see_nothing else None
+    with torch.no_grad():
+        new, moved, _ = model.step(slots, present)
+        others = None if present is None else present[:, order]
+        new_other, moved_other, _ = model.step(slots[:, order], others)
+    torch.testing.assert_close(new[:, order], new_other)
+    torch.testing.assert_close(moved[:, order], moved_other)
+    assert (model.interaction is None) == torch.equal(drift(moved, slots), new)
+
+
 def test_frames_drawn_at_once_are_those_drawn_one_by_one():
     model, shown, noise = make("snps"), frames(), torch.randn(2, 3, 8)
     together = model(shown, noise=noise)

@@ -31,9 +31,10 @@ ARGUMENTS = (
 )
 LOCAL = {"127.0.0.1", "", None}
 
-needs_browser = pytest.mark.skipif(
-    CHROMIUM is None and not REQUIRED, reason="chromium is not installed: apt install chromium"
-)
+WITHOUT = "chromium is not installed: apt install chromium"
+"""Why tests are skipped; the last line of a run says it."""
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None and not REQUIRED, reason=WITHOUT)
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.viewer.browser import CHROMIUM, REQUIRED, launched
+from tests.viewer.browser import CHROMIUM, REQUIRED, WITHOUT, launched
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None and not REQUIRED:
-        pytest.skip("chromium is not installed: apt install chromium")
+        pytest.skip(WITHOUT)
     with launched() as found:
         yield found
 

@@ -10,8 +10,10 @@ its prediction is wrong from there on.
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -278,10 +280,11 @@ class FakeWorld(World):
 class FakeRun:
     """What the viewer needs of a `LoadedRun`."""
 
-    experiment, preset, folder = "fake", "fake-grid", None
+    experiment, preset = "fake", "fake-grid"
+    card: dict[str, Any] | None = None
 
-    def __init__(self, bench: Any, seed: int = 0) -> None:
-        self.workbench, self.seed = bench, seed
+    def __init__(self, bench: Any, seed: int = 0, folder: Path | None = None) -> None:
+        self.workbench, self.seed, self.folder = bench, seed, folder
         self.metrics: list[dict[str, Any]] = [
             {"epoch": 1, "step": 10, "validation": {"distance": 0.25}}
         ]
@@ -289,6 +292,19 @@ class FakeRun:
     @cached_property
     def model(self) -> nn.Module:
         return self.workbench.model
+
+
+def write_folder(folder: Path, run_id: str, edits: dict[str, Any] | None = None) -> Path:
+    """A folder with what the viewer reads of a run, and of one that was edited."""
+    folder.mkdir(parents=True)
+    saved = {"schema": 1, "id": run_id, "experiment": "fake", "preset": "fake-grid", "seed": 0}
+    (folder / "config.json").write_text(json.dumps(saved | {"config": {}}))
+    if edits is not None:
+        source = {"folder": "plain", "id": run_id, "which": "best", "experiment": "fake"}
+        source |= {"preset": "fake-grid", "seed": 0, "step": 10}
+        record = {"schema": 1, "edits": edits, "of": source, "when": "", "nps": "0.1.0"}
+        (folder / "edits.json").write_text(json.dumps(record))
+    return folder
 
 
 def runs() -> list[FakeRun]:

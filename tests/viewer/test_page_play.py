@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from nps.inspect.workbench import Moment
+from nps.viewer.session import Session
 from tests.viewer.browser import click_cell, needs_browser, opened, pixels, seek, until
 from tests.viewer.browser import state as state_of
+from tests.viewer.fake import FakeRun, FakeWorkbench
+from tests.viewer.serving import served
 
 pytestmark = needs_browser
 
@@ -43,12 +46,13 @@ def test_keys_move_both_until_they_part(page: Any, runs: Any) -> None:
         moment = world.act(3)
         check(page, moment)
     lead = page.locator("#panel-play .parted").inner_text()
-    assert f"step {moment.parted.step}" in lead
+    wrong = moment.parted.step - 1  # the raster's name for the choice that led to that frame
+    assert f"step {wrong}, in frame {moment.parted.step}" in lead
     assert f"block {moment.parted.slot}" in lead
     assert f"rule {moment.parted.rule}" in lead
     assert page.locator("#stage .badge").nth(1).inner_text() == "✗ wrong"
     page.locator("#panel-play .link").click()
-    assert state_of(page)["t"] == moment.parted.step - 1
+    assert state_of(page)["t"] == wrong
 
 
 def test_clicks_choose_slots_and_buttons_move_them(page: Any, runs: Any) -> None:
@@ -86,3 +90,24 @@ def test_the_episode_and_the_world_have_their_own_clocks(page: Any) -> None:
     assert state_of(page) | {"t": 4, "steps": 12} == state_of(page)
     page.get_by_role("tab", name="Play").click()
     assert state_of(page) | {"t": 1, "steps": 1} == state_of(page)
+
+
+def test_slots_are_called_by_what_their_keys_move(browser: Any) -> None:
+    """Slot 0 shows block 2, as slots of models without a readable place may."""
+    bench = FakeWorkbench()
+    bench.keys = {key: actions[::-1] for key, actions in bench.keys.items()}
+    with (
+        served(Session([FakeRun(bench)])) as client,
+        opened(browser, f"{client.address}&tab=play") as page,
+    ):
+        page.get_by_role("button", name="Start").click()
+        until(page, "nps.state().steps === 0")
+        chips = page.get_by_label("What the keys move").get_by_role("button")
+        assert chips.all_inner_texts() == ["block 0", "block 1", "block 2"]
+        chips.nth(2).click()
+        assert state_of(page)["slot"] == 0
+        page.keyboard.press("1")
+        assert state_of(page)["slot"] == 1
+        page.keyboard.press("0")
+        press(page, "ArrowDown")
+        check(page, FakeWorkbench().world(0).act(2))

@@ -136,4 +136,19 @@ def test_a_model_without_rules_shows_what_there_is(browser: Any, site: str) -> N
 
 def test_a_wrong_token_says_what_to_do(browser: Any, site: str) -> None:
     with opened(browser, site.split("#")[0] + "#token=wrong") as page:
-        page.get_by_text("Open the address that nps view printed").first.wait_for()
+        page.get_by_text("Open the address that nps view printed").wait_for()  # once
+        for controls in ("aside", "#transport", "#timeline", "#share"):
+            assert not page.locator(controls).is_visible()
+
+
+def test_it_opens_where_something_happens(browser: Any, monkeypatch: Any) -> None:
+    from nps.viewer.session import Session
+    from tests.viewer.fake import FakeRun, FakeWorkbench
+    from tests.viewer.serving import served
+
+    monkeypatch.setattr(FakeWorkbench, "opening", 3)
+    with served(Session([FakeRun(FakeWorkbench())])) as client:
+        with opened(browser, client.address) as page:
+            assert state_of(page)["episode"] == 3
+        with opened(browser, f"{client.address}&episode=1") as page:
+            assert state_of(page)["episode"] == 1

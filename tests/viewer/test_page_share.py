@@ -48,6 +48,26 @@ def test_a_film_is_saved(browser: Any, site: str, tmp_path: Path) -> None:
     assert (tmp_path / "film.gif").read_bytes()[:4] == b"GIF8"
 
 
+def test_a_film_that_cannot_be_made_here_is_not_offered(
+    browser: Any, site: str, monkeypatch: Any
+) -> None:
+    def offered() -> Any:
+        with opened(browser, site) as page:
+            page.get_by_role("button", name="Share").click()
+            page.get_by_role("button", name="GIF").wait_for()
+            row = page.get_by_text("GIF for a README").inner_text()
+            return page.get_by_role("button", name="MP4").is_enabled(), row
+
+    monkeypatch.setattr("nps.inspect.films._ffmpeg", lambda: None)
+    enabled, row = offered()
+    assert not enabled
+    assert "mp4 needs ffmpeg" in row
+    monkeypatch.setattr("nps.inspect.films._ffmpeg", lambda: "/usr/bin/ffmpeg")
+    enabled, row = offered()
+    assert enabled
+    assert "ffmpeg" not in row
+
+
 def test_the_frozen_page_plays_without_a_network(browser: Any, frozen: Path, runs: Any) -> None:
     played = runs[0].workbench.play(0)
     with opened(browser, frozen.as_uri(), offline=True) as page:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 import numpy as np
@@ -45,9 +47,9 @@ def test_a_rule_switched_off_gives_another_future(page: Any, runs: Any) -> None:
     assert edits_of(page) == {"disabled": [3]}
     edited = check(page, runs)
     assert not (edited.record.rule == 3).any()
-    parted = page.locator(".effect .link").inner_text()
+    parted = page.locator(".effect .parting").inner_text()
     page.locator(".effect .link").click()
-    assert parted == f"Differs from frame {state_of(page)['t']}"
+    assert parted.startswith(f"Differs from frame {state_of(page)['t']} ")
     assert " ms." in page.locator("#took").inner_text()
     page.get_by_role("button", name="Undo").click()
     assert edits_of(page) == {}
@@ -144,8 +146,60 @@ def test_edits_travel_in_the_address(page: Any, browser: Any, site: str) -> None
 
 
 def test_an_edit_that_is_refused_leaves_all_as_it_was(page: Any) -> None:
-    page.get_by_label("rule 3 on").uncheck()
+    page.get_by_label("Rule that fires").select_option("3")
+    forced = edits_of(page)
     seek(page, 3)
-    page.get_by_label("Rule that fires").select_option("3")  # it is off
+    page.get_by_role("switch", name="rule 3 on").uncheck()  # it is forced
     page.locator("#message.error").wait_for()
-    assert edits_of(page) == {"disabled": [3]}
+    assert edits_of(page) == forced
+
+
+def test_encodings_may_differ_where_pictures_do_not(browser: Any, site: str, runs: Any) -> None:
+    bench = runs[0].workbench
+    fired = bench.play(0).record.rule
+    rule = int(fired[fired >= 0][0])
+    edits = {"scaled": [{"rule": rule, "factor": 0.999}]}
+    one, other = bench.play(0), bench.play(0, Edits.from_json(edits))
+    assert (one.predicted == other.predicted).all()
+    first = int(np.argwhere((one.slots != other.slots).any((1, 2)))[0, 0])
+    address = base64.urlsafe_b64encode(json.dumps(edits).encode()).decode().rstrip("=")
+    with opened(browser, f"{site}&tab=whatif&t=0&edits={address}") as page:
+        said = page.locator(".effect .parting").inner_text()
+        assert said.startswith(f"The same pictures; the encodings differ from frame {first} ")
+        page.locator(".effect .link").click()
+        assert state_of(page)["t"] == first
+
+
+def test_a_model_without_rules_is_not_told_to_switch_one_off(browser: Any, site: str) -> None:
+    with opened(browser, f"{site}&tab=whatif&model=2") as page:
+        hint = page.locator("#panel-whatif .lead").inner_text()
+        assert hint.startswith("Change an action, and see another future")
+        assert "no rules to switch" in page.locator("#panel-whatif").inner_text()
+
+
+def test_only_choices_that_the_layer_allows_are_offered(browser: Any, site: str) -> None:
+    """A slot that may not read itself, a rule that is off, and a slot that is empty."""
+
+    def strict(route: Any) -> None:
+        answer = route.fetch()
+        models = answer.json()
+        models["models"][0]["forces"] = {"context": True, "itself": False, "off": [4]}
+        route.fulfill(response=answer, json=models)
+
+    def empty(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"empty": [[], [], [2], *[[]] * 9]})
+
+    with opened(browser, f"{site}&tab=whatif&t=2&slot=1") as page:
+        page.route("**/api/models", strict)
+        page.route("**/api/play", empty)
+        page.reload()
+        page.evaluate("nps.ready")
+        read = page.get_by_label("Slot that it reads").locator("option").all_inner_texts()
+        assert read == ["as the model chooses", "block 0"]
+        rules = page.get_by_label("Rule that fires").locator("option").all_inner_texts()
+        assert "rule 4" not in rules
+        assert "rule 5" in rules
+        page.get_by_label("Slot", exact=True).select_option("2")
+        page.get_by_text("This slot is empty at this step").wait_for()
+        assert page.get_by_label("Rule that fires").count() == 0

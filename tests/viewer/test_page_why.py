@@ -73,8 +73,8 @@ def test_it_says_what_was_read_and_what_was_added(page: Any, runs: Any, record: 
         added = float(cells[-2].replace("−", "-").replace("+", ""))
         assert added == pytest.approx(record.update[1, 0, slot, i], abs=0.006)
     images = page.locator("#panel-why img")
-    assert images.count() == 2
-    assert all(images.nth(i).evaluate("image => image.naturalWidth") == 48 for i in range(2))
+    assert images.count() == 3  # before, after and what differs
+    assert all(images.nth(i).evaluate("image => image.naturalWidth") == 48 for i in range(3))
 
 
 def test_with_stages_each_has_its_own_answer(browser: Any, site: str, runs: Any) -> None:

@@ -9,6 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import torch
 
 from nps.errors import UserError
 from nps.inspect.playback import Playback
@@ -159,3 +160,12 @@ def test_the_cache_is_bounded_by_bytes():
     assert made == [40, 50, 30]
     assert len(cache.get("large", lambda: make(500))) == 500  # alone, but kept
     assert (cache.bytes, len(cache)) == (500, 1)
+
+
+def test_slots_that_are_left_out_are_listed(playback):
+    record = playback.record
+    assert payload.empty_slots(record) is None
+    calls = list(record.calls)
+    calls[1] = dataclasses.replace(calls[1], slot_mask=torch.tensor([True, False, False, True]))
+    found = payload.empty_slots(dataclasses.replace(record, calls=tuple(calls)))
+    assert found == [[], [1, 2], *[[]] * (len(calls) - 2)]

@@ -90,7 +90,7 @@ def test_edits_are_compared_with_the_episode_as_it_is(client):
     assert found["base"]["play"] == base["play"]
     assert found["base"]["error"] == base["error"]
     first = int(np.argwhere(used == rule)[0, 0]) + 1
-    assert found["base"]["first_difference"] == first
+    assert found["base"]["first_difference"] == found["base"]["first_change"] == first
     assert rule not in unpacked(found["rule"], "<i2", 12, 1, 3)
 
 
@@ -98,7 +98,7 @@ def test_an_edit_without_effect_parts_nowhere(client):
     actions = client.call("play", model=0, episode=0)["actions"]
     edits = {"acted": [{"step": 3, "action": actions[3]}]}
     found = client.call("play", model=0, episode=0, edits=edits)
-    assert found["base"]["first_difference"] is None
+    assert found["base"]["first_difference"] is found["base"]["first_change"] is None
 
 
 def test_a_model_without_rules(client):
@@ -168,6 +168,8 @@ def test_why_is_what_explain_says(client):
         assert found["winner"]["rule"] == ours["winner"]["rule"]
         assert found["margin"] == pytest.approx(ours["margin"], rel=1e-4)
         np.testing.assert_allclose(found["scores"], playback.record.rule_scores[step, stage], 1e-4)
+        added = found["pictures"].pop("added")  # of a slot on which nothing fires there is none
+        assert (added is None) == (ours["pictures"]["added"] is None)
         assert all(url.startswith("data:image/png") for url in found["pictures"].values())
 
 
@@ -186,6 +188,13 @@ def test_long_episodes_are_described_by_few():
     run = FakeRun(FakeWorkbench(steps=400, episodes=9))
     with served(Session([run])) as client:
         assert client.call("rules", model=0)["episodes"] == 2
+
+
+def test_slow_roll_outs_are_described_by_few():
+    bench = FakeWorkbench(episodes=9)
+    bench.described = 3
+    with served(Session([FakeRun(bench)])) as client:
+        assert client.call("rules", model=0)["episodes"] == 3
 
 
 @pytest.mark.parametrize(
@@ -306,3 +315,21 @@ def test_the_true_world_follows_another_action():
     one, other = bench.play(0), bench.play(0, Edits(acted=(Acted(0, 11),)))
     assert one.right.dtype == bool
     assert (one.true != other.true).any()
+
+
+def test_the_page_opens_where_something_happens(monkeypatch):
+    monkeypatch.setattr(FakeWorkbench, "opening", 3)
+    with served(Session([FakeRun(FakeWorkbench())])) as found:
+        assert found.call("models")["models"][0]["opening"] == 3
+
+
+def test_errors_call_slots_as_the_page_does(client):
+    forced = [{"step": 0, "slot": 1, "rule": 0}, {"step": 0, "slot": 2, "rule": 0}]
+    said = error(client, "play", model=0, episode=0, edits={"forced": [forced[0] | {"slot": 9}]})
+    assert "slot" in said
+    layer = FakeWorkbench()
+    layer.layer.self_context = False
+    with served(Session([FakeRun(layer)])) as other:
+        edits = {"forced": [{"step": 0, "slot": 1, "context": 1}]}
+        said = error(other, "play", model=0, episode=0, edits=edits)
+        assert said == "forced: context: block 1 may not be its own context here"

@@ -95,6 +95,16 @@ def test_a_stream_goes_on_in_its_next_video(straight):
     assert (before.colour[:, -1] == after.colour[:, 0])[both].all()
 
 
+def test_frames_further_on_change_none_before_them():
+    plain, longer = (make_videos(STREAMS + 3, 3, frames=4, further=n) for n in (0, 3))
+    for before, after in zip(plain, longer, strict=True):
+        assert torch.equal(after[:, :4], before)
+    # A stream's first video goes on as its second.
+    assert torch.equal(longer.position[:3, 4:], plain.position[STREAMS:, :3])
+    with pytest.raises(ValueError, match="further: got -1"):
+        make_videos(2, 0, further=-1)
+
+
 def test_the_same_from_the_same_seed():
     one, two, other = (make_videos(5, seed) for seed in (3, 3, 4))
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

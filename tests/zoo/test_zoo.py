@@ -119,6 +119,7 @@ def test_models_are_listed(small_zoo):
     words = out.split()
     assert {"tiny", "arithmetic"} <= set(words)
     assert "2 of 300 epochs, 4 other settings changed" in " ".join(words)
+    assert "floor" in words
     assert 'nps.load("tiny")' in out
 
 

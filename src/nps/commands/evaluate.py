@@ -42,7 +42,8 @@ def evaluate(args: Sequence[str]) -> None:
 
     The numbers of the best model on validation, of the newest checkpoint, go to RUN/test.json, from
     which tables are made; other checkpoints, models and test sets get files of their own. RUN may
-    be the name of a model that ships with nps (`nps models`); nothing is written then.
+    be the name of a model that ships with nps (`nps models`); nothing is written then. A model that
+    was edited by hand is shown beside the numbers from before its edits.
 
     Examples:
       nps eval runs/sharp
@@ -54,6 +55,7 @@ def evaluate(args: Sequence[str]) -> None:
     """
     from nps import experiments
     from nps.commands.show import eval_report
+    from nps.experiments.unedited import beside, unedited
     from nps.training.run import run_at
     from nps.zoo import find_run
 
@@ -67,5 +69,10 @@ def evaluate(args: Sequence[str]) -> None:
     metrics = experiments.evaluate(folder, options.device, options.which, given, options.on)
     config = run_at(folder).read()["config"]
     headline = experiment.headline(metrics, config)
-    report = eval_report(one_line(name), metrics, headline, every=options.all, flags=rest)
-    report.show(Console())
+    before = unedited(run_at(folder).folder, metrics)
+    if before is not None:
+        headline = beside(headline, before, experiment, config)
+    shown = eval_report(
+        one_line(name), metrics, headline, every=options.all, flags=rest, before=before
+    )
+    shown.show(Console())

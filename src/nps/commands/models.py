@@ -49,7 +49,7 @@ def _list() -> None:
     from nps import zoo
     from nps.inspect.report import Report, Table
     from nps.reading import read_json
-    from nps.training.model_folder import main_number
+    from nps.training.model_folder import main_floor, main_number
     from nps.zoo.add import size
     from nps.zoo.readme import budget
 
@@ -64,7 +64,7 @@ def _list() -> None:
                 name,
                 str(saved["experiment"]),
                 f"{kilobytes:,.0f} kB",
-                main_number(card),
+                f"{main_number(card)}, floor {main_floor(card)}",
                 str(saved["seed"]),
                 budget(card),
             ]

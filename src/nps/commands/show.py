@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nps.experiments.headline import Headline
-from nps.inspect.report import Lines, Report, Text
+from nps.experiments.unedited import COLUMN, Unedited
+from nps.inspect.report import Heading, Lines, Report, Text
 
 
 def eval_report(
@@ -18,6 +19,7 @@ def eval_report(
     *,
     every: bool,
     flags: Sequence[str] = (),
+    before: Unedited | None = None,
 ) -> Report:
     """The result of a test for the terminal. Without a headline all numbers are shown.
 
@@ -27,13 +29,18 @@ def eval_report(
         headline: the numbers that matter most.
         every: show all numbers.
         flags: those that were given, for the command that shows all numbers of the same test.
+        before: of an edited model, the numbers from before the edits.
     """
     on = f" on {metrics['on']}" if "on" in metrics else ""
     report = Report(f"{name}: {metrics['which']} model, step {metrics['step']}{on}")
     if headline is not None:
         report.add(Text(headline.verdict), headline.table)
+    if before is not None:
+        report.add(Text(before.line))
     if every or headline is None:
         report.add(Lines(all_numbers(metrics)))
+        if before is not None and before.metrics is not None:
+            report.add(Heading(COLUMN), Lines(all_numbers(before.metrics)))
     if headline is not None and headline.details is not None:
         report.add(headline.details)
     if headline is not None and not every:

@@ -201,6 +201,8 @@ def evaluate(
     changed = None if known else "changed-data"
     task = with_test_set(path, task, on)
     metrics = {"which": which, "step": checkpoint.step, **(changes or {})}
+    if changed is not None:
+        metrics["changed_data"] = True
     if on is None:
         metrics |= task.test(model) | _compared_with_start(run, task, model, device)
     else:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from nps.errors import UserError
+from nps.experiments.edit_record import FILE, Record, Source
 from nps.experiments.export import card_of
 from nps.experiments.loaded import LoadedRun
 from nps.experiments.rule_names import rename
@@ -34,8 +35,6 @@ from nps.training.run import find_checkpoint
 from nps.version import __version__
 
 __all__ = ["bake", "edited_model", "rename", "save_edited"]
-
-FILE = "edits.json"
 
 
 def save_edited(run: LoadedRun, edits: Edits, out: Path | str) -> Path:
@@ -58,10 +57,22 @@ def save_edited(run: LoadedRun, edits: Edits, out: Path | str) -> Path:
     saved = {"schema": SCHEMA, **run._run.read()}
     card = card_of_edited(run, lasting)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    source = {"folder": run.folder.name, "id": saved.get("id"), "which": run.which}
-    source |= {"experiment": run.experiment, "preset": run.preset, "seed": run.seed}
-    about = {"edits": lasting.to_json(), "of": source | {"step": run.step}}
-    document = {"schema": SCHEMA, **about, "when": now, "nps": __version__}
+    source: Source = {
+        "folder": run.folder.name,
+        "id": saved.get("id"),
+        "which": run.which,
+        "experiment": run.experiment,
+        "preset": run.preset,
+        "seed": run.seed,
+        "step": run.step,
+    }
+    document: Record = {
+        "schema": SCHEMA,
+        "edits": lasting.to_json(),
+        "of": source,
+        "when": now,
+        "nps": __version__,
+    }
     more = _files_beside(run) | {FILE: (json.dumps(document, indent=2) + "\n").encode()}
     with os_errors_in_one_line(f"cannot write {out}"), whole_folder(out) as folder:
         model_folder.write(folder, saved, run._run.provenance(), card, model.state_dict(), more)

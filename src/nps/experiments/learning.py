@@ -1,8 +1,8 @@
-"""Learning curves of a report: validation metrics over training, as means over seeds."""
+"""Learning curves of a report: validation metrics over training, as means or medians over seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -17,21 +17,25 @@ Lines = dict[str, dict[int, np.ndarray]]
 def learning(
     results: Mapping[str, list[Result]],
     labels: Mapping[str, str],
-    panels: Mapping[str, str],
+    panels: Mapping[str, str | tuple[str, str]],
     y: str,
     caption: str,
     *,
     log: bool = False,
+    ranges: bool = False,
+    log_panels: Collection[str] = (),
 ) -> list[Figure]:
     """The figure "learning"; empty without curves or without matplotlib.
 
     Args:
         results: variant -> its runs.
         labels: variant -> name of its line; the variant itself where there is none.
-        panels: title of a panel -> validation metric.
+        panels: title of a panel -> validation metric, or two of which the ratio is shown.
         y: label of the y axis.
         caption: what the figure shows, and of which data.
         log: whether the y axis is logarithmic.
+        ranges: medians over seeds with their range; see `figures.means_over`.
+        log_panels: those whose axis is logarithmic, if not all are alike.
     """
     if not figures.available():
         return []
@@ -42,13 +46,18 @@ def learning(
     drawn = {title: lines for title, lines in drawn.items() if lines}
     if not drawn:
         return []
-    bands = "range of the seeds" if log else "standard deviation"
-    caption += f". Mean over seeds; bands, for the first line of a colour: {bands}"
-    return [Figure("learning", figures.means_over(drawn, "epoch", y, log=log), caption)]
+    bands = "range of the seeds" if log or ranges else "standard deviation"
+    middle = "Median" if ranges else "Mean"
+    caption += f". {middle} over seeds; bands, for the first line of a colour: {bands}"
+    picture = figures.means_over(drawn, "epoch", y, log=log, ranges=ranges, log_panels=log_panels)
+    return [Figure("learning", picture, caption)]
 
 
-def curve_of(runs: list[Result], metric: str) -> dict[int, np.ndarray]:
-    """epoch -> the values of the seeds, in epochs in which all have this metric."""
+def curve_of(runs: list[Result], metric: str | tuple[str, str]) -> dict[int, np.ndarray]:
+    """epoch -> the values of the seeds, in epochs in which all have this metric, or both."""
+    if isinstance(metric, tuple):
+        over, under = (curve_of(runs, each) for each in metric)
+        return {epoch: over[epoch] / under[epoch] for epoch in over if epoch in under}
     curves = [
         {
             row["epoch"]: row["validation"][metric]

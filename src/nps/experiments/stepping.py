@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -107,12 +107,17 @@ class SteppedWorkbench(Workbench, Generic[E, S]):
     def frame(self, episode: E, state: S, step: int) -> Frame:
         """What can be seen of a state before `step`."""
 
+    def frames(self, episode: E, states: Sequence[S], first: int) -> list[Frame]:
+        """What can be seen of successive states, from the one before step `first` on."""
+        return [self.frame(episode, state, first + i) for i, state in enumerate(states)]
+
     # -- the playback -------------------------------------------------------------------------
 
     def play(self, episode: int, edits: Edits = Edits()) -> Playback:  # noqa: B008, it is frozen
         require_index("episode", episode, self.count())
         true = self.episode(episode, self._acted(edits))
-        require_steps(edits, true.steps, len(true.slot_names), len(self.actions))
+        actions = 0 if true.actions is None else len(self.actions)
+        require_steps(edits, true.steps, len(true.slot_names), actions)
         for feature in (*(e.feature for e in edits.added), *(e.feature for e in edits.placed)):
             require_feature(self, feature)
         rolled = self._unedited(episode)
@@ -125,16 +130,15 @@ class SteppedWorkbench(Workbench, Generic[E, S]):
         """All steps, or those from which on the edits can change what was `kept`."""
         first = 0 if kept is None else min(edits.first_step(), len(kept.states) - 1)
         states = [self.start(episode)] if kept is None else kept.states[: first + 1]
-        frames = [] if kept is None else kept.frames[:first]
         with ExitStack() as held:
             recorder = self._watched(held, edits, first)
             for step in range(first, episode.steps):
                 states[step] = self.placed(states[step], edits, step)
-                frames.append(self.frame(episode, states[step], step))
                 states.append(self.advance(episode, states[step], step))
-        frames.append(self.frame(episode, states[-1], episode.steps))
+        frames = [] if kept is None else kept.frames[:first]
+        frames += self.frames(episode, states[first:], first)
         record = recorder.record()
-        if record is not None and kept is not None and kept.record is not None:
+        if first and record is not None and kept is not None and kept.record is not None:
             record = joined(some_steps(kept.record, 0, first), record)
         return Rolled(states, frames, record)
 

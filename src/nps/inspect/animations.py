@@ -17,7 +17,9 @@ GAP = 8
 BAR = 24
 """Height of a line of text above or below the images."""
 FONT_SIZE = 14
-RIGHT, WRONG = (255, 255, 255), (255, 60, 60)
+RING = 3
+"""Width of the line of a ring."""
+RIGHT, WRONG, FAINT = (255, 255, 255), (255, 60, 60), (140, 140, 140)
 
 
 class Arrow(NamedTuple):
@@ -26,6 +28,16 @@ class Arrow(NamedTuple):
     begin: tuple[float, float]
     end: tuple[float, float]
     right: bool = True
+    faint: bool = False
+    """Thin and grey: of little weight."""
+
+
+class Ring(NamedTuple):
+    """A circle around a place, in pixels of the world."""
+
+    centre: tuple[float, float]
+    """(row, column)"""
+    radius: float
 
 
 class Scene(NamedTuple):
@@ -39,6 +51,8 @@ class Scene(NamedTuple):
     """A word above each image; none: no line above them."""
     labels: Mapping[str, tuple[float, float]] = MappingProxyType({})
     """Text to write into the last image, and where: (row, column) in pixels of the world."""
+    rings: Sequence[Ring] = ()
+    """Drawn into the first image."""
 
 
 def gif(scenes: Sequence[Scene], scale: int = SCALE) -> bytes:
@@ -77,6 +91,9 @@ def _frame(scene: Scene, scale: int) -> Any:
             draw.text((corner[0], 3), scene.titles[n], fill="black", font=font)
         if arrow is not None:
             _draw_arrow(draw, arrow, corner, scale)
+    for ring in scene.rings:
+        (x, y), far = _on_screen(ring.centre, (0, top), scale), scale * ring.radius
+        draw.ellipse((x - far, y - far, x + far, y + far), outline=RIGHT, width=RING)
     for text, place in scene.labels.items():
         at = _on_screen(place, corner, scale)
         draw.text(at, text, "white", font, "mm", stroke_width=2, stroke_fill="black")
@@ -99,9 +116,9 @@ def _draw_arrow(draw: Any, arrow: Arrow, corner: tuple[int, int], scale: int) ->
     )
     length = max(1e-9, ((across - x) ** 2 + (down - y) ** 2) ** 0.5)
     along = ((across - x) / length, (down - y) / length)
-    colour = RIGHT if arrow.right else WRONG
+    colour = FAINT if arrow.faint else RIGHT if arrow.right else WRONG
     neck = (across - 8 * along[0], down - 8 * along[1])
-    draw.line((x, y, *neck), fill=colour, width=4)
+    draw.line((x, y, *neck), fill=colour, width=1 if arrow.faint else 4)
     side = (-6 * along[1], 6 * along[0])
     wings = [(neck[0] + side[0], neck[1] + side[1]), (neck[0] - side[0], neck[1] - side[1])]
     draw.polygon([(across, down), *wings], fill=colour)

@@ -12,7 +12,7 @@ import numpy as np
 
 from nps.errors import UserError
 from nps.inspect.edits import Edits, Forced
-from nps.inspect.playback import Playback, first_difference
+from nps.inspect.playback import Playback, first_change, first_difference
 from nps.inspect.workbench import Workbench, require_index
 
 
@@ -30,8 +30,13 @@ class WhatIf:
 
     @cached_property
     def first_difference(self) -> int | None:
-        """The first frame that is predicted differently; None if none is."""
+        """The first frame that is drawn differently; None if none is."""
         return first_difference(self.before, self.after)
+
+    @cached_property
+    def first_change(self) -> int | None:
+        """The first frame in which slots differ, even if the nearest pictures are the same."""
+        return first_change(self.before, self.after)
 
     @property
     def error(self) -> tuple[float, float]:
@@ -50,10 +55,12 @@ class WhatIf:
     def lines(self) -> list[str]:
         """In words."""
         old, new = self.error
-        if self.first_difference is None:
-            where = "nothing is predicted differently"
-        else:
+        if self.first_difference is not None:
             where = f"first difference in frame {self.first_difference} of {self.before.steps}"
+        elif self.first_change is not None:
+            where = f"the same pictures; the encodings differ from frame {self.first_change}"
+        else:
+            where = "nothing is predicted differently"
         name = self.before.error_name
         return [
             f"episode {self.episode}, {in_words(self.edits, self.rule_names) or 'no edits'}",

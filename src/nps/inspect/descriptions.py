@@ -9,6 +9,7 @@ validation set; they are no proof of what it would do elsewhere.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,13 +32,21 @@ FEW = 10
 """Uses below which nothing is said about a rule."""
 LINEAR = 0.9
 """R² from which on a rule is called linear."""
-ROUGHLY = 0.5
-"""R² from which on the law is told nevertheless."""
+ALWAYS = 0.99
+"""Share of the slots that are not empty from which on a rule is said to fire on all."""
+LIKE, OPPOSITE = 0.2, -0.5
+"""Similarity from which on a rule is called like another, and up to which its opposite."""
 MOST = 4_000
 """Examples that a tree or a law is fitted on."""
+TOLD = 8
+"""Features whose changes are fitted: those that change most. A slot that is read as its bare
+numbers has many."""
 INPUTS, INPUT_NUMBERS = 256, 2_000_000
 """Inputs on which rules are compared, fewer where slots are large."""
 EPISODES = 50
+NUMBERS = re.compile(r"[\d?]+(→[\d?]+)?")
+JOINING = {"of", "by", "and", "with"}
+"""Words of an event that say nothing without whom it concerns."""
 ACTED = "acted on"
 """Whether the action is one on this slot."""
 
@@ -87,7 +96,7 @@ class Description:
     when: When | None
     does: Does | None
     relatives: tuple[Relative, ...]
-    """The other rules, the most similar first."""
+    """The other rules, those first that are most like it or most opposite."""
     by: dict[str, dict[str, float]]
     """Shares of its uses by object, action and event."""
     episodes: int
@@ -122,14 +131,17 @@ class Description:
             fit = "" if self.does.r2 is None else f" (R² {self.does.r2:.2f})"
             lines.append(f"does: {self.does.sentence}{fit}")
         if self.when is not None:
-            right = f"{self.when.accuracy:.0%} right, {self.when.chance:.0%} by chance"
-            lines += [f"when ({right}):", *(f"  {line}" for line in self.when.tree)]
+            right = f" ({self.when.accuracy:.0%} right, {self.when.chance:.0%} by chance)"
+            always = self.when.accuracy == self.when.chance
+            lines.append(f"when{'' if always else right}:")
+            lines += [f"  {line}" for line in self.when.tree]
         for kind, shares in self.by.items():
             most = sorted(shares.items(), key=lambda item: -item[1])[:4]
             lines.append(f"by {kind}: " + ", ".join(f"{name} {x:.0%}" for name, x in most))
-        if self.relatives and abs(self.relatives[0].similarity) > 0.5:
-            other = self.relatives[0]
-            lines.append(f"most like rule {other.rule}: similarity {other.similarity:.2f}")
+        for other in self.relatives[:1]:
+            if other.similarity >= LIKE or other.similarity <= OPPOSITE:
+                kind = "like" if other.similarity > 0 else "opposite of"
+                lines.append(f"{kind} rule {other.rule}: similarity {other.similarity:.2f}")
         return lines
 
     def __str__(self) -> str:
@@ -188,17 +200,26 @@ def describe_all(source: Any, episodes: int = EPISODES) -> list[Description]:
 
 
 def when_it_fires(seen: Observations, rule: int) -> When | None:
-    """A tree that tells the slots on which a rule fires from as many on which it does not."""
-    fires = seen.rule == rule
+    """A tree that tells the slots on which a rule fires from as many on which it does not.
+
+    Empty slots are left out: no rule may fire there, and what can be read of them is noise.
+    """
+    fires, may = seen.rule == rule, ~seen.empty
+    always = float(fires[may].mean())
+    if always >= ALWAYS:
+        nearly = "" if fires[may].all() else "nearly "
+        which = "every slot that is not empty" if seen.empty.any() else "every slot, at every step"
+        return When((f"on {nearly}{which}",), always, always)
     x, names = seen.columns()
     x, names, rows = _known(x, names)
     acted, actions = seen.acted()
     x = np.concatenate([x, acted], 1)
-    truths = list(actions)
+    truths = {name: name.replace(" is ", " is not ", 1) for name in actions}
     if OTHERS in seen.action:
-        x, truths = np.concatenate([x, acted.sum(1, keepdims=True)], 1), [*truths, ACTED]
+        x = np.concatenate([x, acted.sum(1, keepdims=True)], 1)
+        truths[ACTED] = f"not {ACTED}"
     names = (*names, *truths)
-    chosen = _balanced(fires & rows, ~fires & rows)
+    chosen = _balanced(fires & rows & may, ~fires & rows & may)
     held_out = _held_out(seen, chosen)
     fitted, tested = chosen[~held_out], chosen[held_out]
     enough = all(fires[part].sum() >= FEW / 3 for part in (fitted, tested))
@@ -219,38 +240,45 @@ def what_it_does(seen: Observations, rule: int) -> Does:
     x, names, rows = _known(x[used], names)
     acted, actions = seen.acted()
     x, names = np.concatenate([x, acted[used]], 1), (*names, *actions)
-    told = np.isfinite(seen.added[used]).all(0)
-    targets = [name for name, known in zip(own, told, strict=True) if known]
-    rows &= np.isfinite(seen.added[used][:, told]).all(1)
-    x, change, used = x[rows][:MOST], seen.added[used][rows][:MOST][:, told], used[rows][:MOST]
+    known = np.isfinite(seen.added[used]).all(0)
+    targets = [name for name, read in zip(own, known, strict=True) if read]
+    rows &= np.isfinite(seen.added[used][:, known]).all(1)
+    x, change, used = x[rows][:MOST], seen.added[used][rows][:MOST][:, known], used[rows][:MOST]
     if not targets or not len(change):
         return Does("changes nothing that can be read", None, False)
-    on_average = _on_average(change, targets)
+    told = _most_changed(change)
+    change, targets = change[:, told], [targets[i] for i in told]
     held_out = _held_out(seen, used)
     if len(used) < 2 * (x.shape[1] + 1) or not 0 < held_out.sum() < len(used):
-        return Does(f"{on_average} on average, in {len(used)} uses", None, False)
+        return Does(_amounts(change, targets), None, False)
     one_of = x[:, x.shape[1] - len(actions) :]
     varied = one_of[:, one_of.std(0) > 0]
     # Where one of several actions is always done, they say what a constant would.
     constant = not varied.shape[1] or not (varied.sum(1) == 1.0).all()
     law = linear_laws.fit(x, change, names, held_out, constant)
     linear = law.r2 is not None and law.r2 >= LINEAR
-    said = linear_laws.sentence(law, targets)
     if linear or law.r2 is None:
-        return Does(said, law.r2, linear)
-    said = f"roughly {said}" if law.r2 >= ROUGHLY else f"{on_average} on average"
-    return Does(f"not linear in what can be read; {said}", law.r2, False)
+        return Does(linear_laws.sentence(law, targets), law.r2, linear)
+    said = f"{_amounts(change, targets)}; not linear in what can be read"
+    return Does(said, law.r2, False)
 
 
-def _on_average(change: Float[ndarray, "E F"], targets: Sequence[str]) -> str:
-    mean = change.mean(0)
-    most = np.abs(mean).max()
+def _most_changed(change: Float[ndarray, "E F"]) -> list[int]:
+    """The features that a sentence tells, in their order."""
+    size = np.abs(change).mean(0)
+    return sorted(np.argsort(-size, kind="stable")[:TOLD].tolist())
+
+
+def _amounts(change: Float[ndarray, "E F"], targets: Sequence[str]) -> str:
+    """How much of what changes, where there is no law of it: "changes row by about 0.1"."""
+    size = np.abs(change).mean(0)
+    told = np.argsort(-size, kind="stable")[: linear_laws.MOST_FEATURES]
     parts = [
-        f"{name} {value:+.2g}"
-        for name, value in zip(targets, mean, strict=True)
-        if most > 0 and abs(value) > 0.05 * most
+        f"{targets[i]} by about {float(f'{size[i]:.1g}'):g}"
+        for i in sorted(told.tolist())
+        if size[i] > 0.05 * size.max()
     ]
-    return ", ".join(parts) or "no change"
+    return f"changes {' and '.join(parts)}" if parts else "changes nothing that can be read"
 
 
 def shares(seen: Observations, used: Bool[ndarray, "E"]) -> dict[str, dict[str, float]]:
@@ -262,15 +290,38 @@ def shares(seen: Observations, used: Bool[ndarray, "E"]) -> dict[str, dict[str, 
     for kind, names in (("action", seen.action), ("event", seen.event)):
         if names:
             kinds[kind] = [names[row] for row in rows]
+    if "event" in kinds:
+        if kinds["event"] == kinds.get("action"):  # as where events are what the action asks for
+            del kinds["event"]
+        else:
+            kinds["event"] = [event_kind(name, seen.slot_names) for name in kinds["event"]]
     return {
         kind: {name: count / len(rows) for name, count in Counter(names).most_common()}
         for kind, names in kinds.items()
     }
 
 
+def event_kind(event: str, slots: Sequence[str] = ()) -> str:
+    """An event without whom it concerns: "push 2→1" is "push", "bounce of 1, bounce of 3" "bounce".
+
+    Args:
+        event: in words, several divided by commas.
+        slots: names of slots that may be part of it.
+    """
+    kinds = []
+    for part in event.split(", "):
+        for name in sorted(slots, key=len, reverse=True):
+            part = part.replace(name, " ")
+        words = [word for word in part.split() if not NUMBERS.fullmatch(word)]
+        kind = " ".join(word for word in words if word not in JOINING) or part.strip()
+        kinds.append(kind)
+    return " and ".join(sorted(set(kinds)))
+
+
 @torch.no_grad()
 def all_relatives(layer: RuleLayer, seen: Observations) -> list[tuple[Relative, ...]]:
-    """For each rule, the others by the cosine of what they would add to the same slots."""
+    """For each rule, the others by the cosine of what they would add to the same slots, whatever
+    its sign."""
     rules, size = layer.rules, seen.read.shape[1]
     count = min(INPUTS, max(8, INPUT_NUMBERS // (size * len(rules))))
     fired = np.flatnonzero(seen.rule >= 0)
@@ -290,7 +341,7 @@ def all_relatives(layer: RuleLayer, seen: Observations) -> list[tuple[Relative, 
     found = []
     for i in range(len(rules)):
         others = [Relative(j, adds[i][j], means[i][j]) for j in range(len(rules)) if j != i]
-        found.append(tuple(sorted(others, key=lambda other: -other.similarity)))
+        found.append(tuple(sorted(others, key=lambda other: -abs(other.similarity))))
     return found
 
 

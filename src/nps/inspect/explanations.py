@@ -14,9 +14,11 @@ import torch
 from nps.errors import UserError
 from nps.inspect.decisions import NULL, Choice, Decision, Margins, Scored, same
 from nps.inspect.flips import smallest_change
+from nps.inspect.forcing import reads_operand
+from nps.inspect.grids import difference
 from nps.inspect.playback import Playback, Record
 from nps.inspect.workbench import Workbench, require_index
-from nps.rules import ParallelNPS, RuleLayer
+from nps.rules import ParallelNPS, RuleLayer, Trace
 from nps.rules.allowed import Allowed
 
 if TYPE_CHECKING:
@@ -55,9 +57,13 @@ class Explanation:
     """"sequential": one pair of slot and rule wins the stage. "parallel": each slot for itself."""
     names: tuple[str, ...]
     """Of the rules."""
+    slot_names: tuple[str, ...]
     fired: bool
     rule: int
     context: int
+    chooser: int | None
+    """The slot whose scores choose the rule, where that is not the one the rule reads and changes,
+    as in `OperandNPS`; None in other layers."""
     scores: Float[ndarray, "M N"]
     """Without noise; NaN where a pair is not allowed."""
     bids: tuple[float, float] | None
@@ -71,7 +77,7 @@ class Explanation:
     """Whether the choice was made by hand: the scores alone would have made another."""
     flip: Flip | None
     contexts: Float[ndarray, "M"] | None
-    """Scores of the slots as context; None where nothing fired."""
+    """Scores of the slots as context, or of what `chooser` asks for; None where nothing fired."""
     context_allowed: Bool[ndarray, "M"]
     primary: dict[str, float]
     """What can be read of the slot."""
@@ -92,7 +98,9 @@ class Explanation:
         drawn = None
         if picture is not None and self.pictures is not None:
             before, after = map(picture, self.pictures)
-            drawn = {"before": before, "after": after}
+            drawn = {"before": before, "after": after, "added": None}
+            if (added := difference(*self.pictures)) is not None:
+                drawn["added"] = picture(added)
         flip = self.flip and {
             "slot": self.flip.slot,
             "rule": self.flip.rule,
@@ -108,6 +116,7 @@ class Explanation:
             "fired": self.fired,
             "rule": self.rule,
             "context": self.context,
+            "chooser": self.chooser,
             "scores": self.scores.tolist(),
             "bids": None if self.bids is None else list(self.bids),
             "winner": self.winner._asdict(),
@@ -128,11 +137,14 @@ class Explanation:
         """The explanation in sentences."""
         where = f"step {self.step}" + (f", stage {self.stage}" if self.stage else "")
         if self.fired:
-            context = f" with slot {self.context} as its context" if self.context >= 0 else ""
-            lines = [f"{where}: {self._rule(self.rule)} fired on slot {self.slot}{context}."]
+            name = self.slot_names
+            context = f" with {name[self.context]} as its context" if self.context >= 0 else ""
+            if self.chooser is not None:
+                context = f", chosen by {name[self.chooser]}"
+            lines = [f"{where}: {self._rule(self.rule)} fired on {name[self.slot]}{context}."]
         else:
             who = f": {self._who(self.winner)} won" if self.winner.slot != self.slot else ""
-            lines = [f"{where}: nothing fired on slot {self.slot}{who}."]
+            lines = [f"{where}: nothing fired on {self.slot_names[self.slot]}{who}."]
         if self.forced:
             lines.append("The choice was made by hand.")
         if self.rival is not None and self.margin is not None:
@@ -143,7 +155,8 @@ class Explanation:
         if self.flip is not None:
             to = "nothing fires" if self.flip.rule == NULL else f"{self._who(self.flip)} wins"
             said = _changes(self.flip.features)
-            what = "the slot" if self.flip.features else "what it is chosen by"
+            slot = "the slot" if self.chooser is None else self.slot_names[self.chooser]
+            what = slot if self.flip.features else "what it is chosen by"
             lines.append(
                 f"If {what} changed by {self.flip.size:.3g} "
                 f"({self.flip.relative:.1%} of its length{said and ': ' + said}), {to}."
@@ -156,8 +169,9 @@ class Explanation:
         return "the null rule" if rule == NULL else self.names[rule]
 
     def _who(self, choice: Choice | Flip) -> str:
-        at = f" on slot {choice.slot}" if self.kind == "sequential" and choice.rule != NULL else ""
-        return self._rule(choice.rule) + at
+        if self.kind != "sequential" or choice.rule == NULL or self.chooser is not None:
+            return self._rule(choice.rule)
+        return f"{self._rule(choice.rule)} on {self.slot_names[choice.slot]}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -171,7 +185,7 @@ class Explanation:
 
 @torch.no_grad()
 def explain(
-    source: Any, playback: Playback | Record, step: int, slot: int, stage: int = 0
+    source: Any, playback: Playback | Record | Trace, step: int, slot: int, stage: int = 0
 ) -> Explanation:
     """Why a rule fired on a slot, or why none did.
 
@@ -182,9 +196,16 @@ def explain(
 
     Args:
         source: a run, its workbench, or a rule layer: the one that was recorded.
-        playback: of an episode, or the record of a layer.
+        playback: of an episode, or the record of a layer (`nps.inspect.recorded`). A `Trace` does
+            not say what the slots were, so it cannot be explained.
         step, slot, stage: where.
     """
+    if isinstance(playback, Trace):
+        got = type(playback).__name__
+        raise UserError(
+            f"explain: got a {got}, expected a playback or a record: call the layer within "
+            "`with nps.inspect.recorded(layer) as recorder`, and pass recorder.record()"
+        )
     source = getattr(source, "workbench", source)
     bench = source if isinstance(source, Workbench) else None
     layer = source if bench is None else bench.layer
@@ -199,7 +220,8 @@ def explain(
     require_index("slot", slot, slots)
     if len(record.calls) != steps:
         raise UserError("explain: this record does not say what the layer was given")
-    return _Explainer(layer, bench, record, step, stage, slot).explanation()
+    seen = playback if isinstance(playback, Playback) else None
+    return _Explainer(layer, bench, record, seen, step, stage, slot).explanation()
 
 
 class _Explainer:
@@ -210,11 +232,12 @@ class _Explainer:
         layer: RuleLayer,
         bench: Workbench | None,
         record: Record,
+        playback: Playback | None,
         step: int,
         stage: int,
         slot: int,
     ) -> None:
-        self.layer, self.bench = layer, bench
+        self.layer, self.bench, self.playback = layer, bench, playback
         self.step, self.stage, self.slot = step, stage, slot
         self.call, self.before = record.calls[step], record.before[step, stage]
         self.update = record.update[step, stage]
@@ -226,25 +249,29 @@ class _Explainer:
         if layer.rules.event_dims == 3:
             side = round(math.sqrt(slots.shape[-1] / layer.rules.slot_dim))
             slots = slots.view(len(slots), layer.rules.slot_dim, side, -1)
-        deciding = slot
-        if hasattr(layer, "bind_operand"):  # the rule is chosen by another slot than it changes
-            deciding = next((int(c) for c in self.contexts if c >= 0), slot)
+        self.chooser: int | None = None
+        if reads_operand(layer):  # the rule is chosen by another slot than it changes
+            self.chooser = next((int(c) for c in self.contexts if c >= 0), None)
+        deciding = slot if self.chooser is None else self.chooser
         self.decision = Decision(layer, self.call, slots, deciding)
 
     def explanation(self) -> Explanation:
         rule, context = int(self.rules[self.slot]), int(self.contexts[self.slot])
         fired = rule >= 0
         winner, rival, margin, forced, flip, scores, bids = self._decided()
-        pairs = None if self.bench is None else self._pictures()
+        pairs = None if self.bench is None else self._pictures(self.bench)
+        chooser = -1 if self.chooser is None else self.chooser
         return Explanation(
             step=self.step,
             stage=self.stage,
             slot=self.slot,
             kind="parallel" if isinstance(self.layer, ParallelNPS) else "sequential",
             names=tuple(self.layer.rules.names),
+            slot_names=self._slot_names(),
             fired=fired,
             rule=rule,
             context=context,
+            chooser=self.chooser,
             scores=scores,
             bids=bids,
             winner=winner,
@@ -255,7 +282,7 @@ class _Explainer:
             contexts=np.array(self.context_scores) if fired else None,
             context_allowed=self._context_allowed(),
             primary=self._read(self.before)[self.slot],
-            other=self._read(self.before)[context] if context >= 0 else None,
+            other=self._read(self.before)[context] if context >= 0 > chooser else None,
             added=self._difference(self.before + self.update, self.slot),
             added_norm=float(np.linalg.norm(self.update[self.slot])),
             pictures=pairs,
@@ -286,7 +313,7 @@ class _Explainer:
         slots = np.flatnonzero(self.rules >= 0)
         if self.decision.one_pair or not self.decision.known:
             at = int(slots[0]) if len(slots) else self.slot
-            if hasattr(self.layer, "bind_operand") and len(slots):
+            if self.chooser is not None and len(slots):
                 # The pair is that of the slot which selected the rule.
                 return Choice(int(self.contexts[at]), int(self.rules[at]), math.nan)
         else:
@@ -336,7 +363,13 @@ class _Explainer:
         m = len(self.before)
         mask = self.call.slot_mask
         allowed = Allowed(mask, None).contexts(m, self.layer.self_context, torch.device("cpu"))
-        return np.ones(m, bool) if allowed is None else allowed.expand(m, m)[self.slot].numpy()
+        asks = self.slot if self.chooser is None else self.chooser
+        return np.ones(m, bool) if allowed is None else allowed.expand(m, m)[asks].numpy()
+
+    def _slot_names(self) -> tuple[str, ...]:
+        if self.playback is not None:
+            return tuple(self.playback.slot_names)
+        return tuple(f"slot {m}" for m in range(len(self.before)))
 
     # -- what people can read -----------------------------------------------------------------
 
@@ -354,10 +387,13 @@ class _Explainer:
         old, new = self._read(self.before)[slot], self._read(after)[slot]
         return {name: new[name] - old[name] for name in old}
 
-    def _pictures(self) -> Any:
-        assert self.bench is not None
+    def _pictures(self, bench: Workbench) -> Any:
+        if self.playback is not None:
+            drawn = bench.pictures_of_step(self.playback, self.step, self.slot)
+            if drawn is not None:
+                return drawn
         before, after = (
-            self.bench.picture(self.bench.layer_slots(slots), self.slot)
+            bench.picture(bench.layer_slots(slots), self.slot)
             for slots in (self.before, self.before + self.update)
         )
         return None if before is None or after is None else (before, after)

@@ -5,7 +5,7 @@ matplotlib is an extra (`plots`): without it reports have no figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,6 +145,8 @@ def means_over(
     y: str,
     floor: str | None = None,
     log: bool = False,
+    ranges: bool = False,
+    log_panels: Collection[str] = (),
 ) -> bytes:
     """Means over seeds, three panels side by side at most.
 
@@ -156,6 +158,9 @@ def means_over(
         x, y: labels of the axes.
         floor: the line that is a baseline which learns nothing.
         log: whether the y axis is logarithmic.
+        ranges: medians, and bands of the range of the seeds: for metrics with bounds, beyond which
+            a standard deviation may reach, and for seeds of which few are unlike the others.
+        log_panels: those with a logarithmic axis, if they are not alike; each then has its own.
     """
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
@@ -167,11 +172,12 @@ def means_over(
     )
     with style.settings():
         figure = style.new_figure(3.3 if rows == 1 else 2.1 * rows + 0.6)
-        axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
+        axes = figure.subplots(rows, columns, sharey=not log_panels, squeeze=False)
+        middle = np.median if ranges else np.mean
         shown: dict[str, Any] = {}
         for axis, (name, lines) in zip(axes.flat, panels.items(), strict=False):
             for line, values in lines.items():
-                places, means = list(values), [seeds.mean() for seeds in values.values()]
+                places, means = list(values), [middle(seeds) for seeds in values.values()]
                 if line == floor:
                     axis.plot(places, means, **style.floor(line))
                 elif is_paper(line):
@@ -182,7 +188,7 @@ def means_over(
                         drawn["marker"] = ""
                     axis.plot(places, means, **drawn)
                     if numbered[line] == 0:
-                        low, high = spread(list(values.values()), log)
+                        low, high = spread(list(values.values()), log or ranges)
                         axis.fill_between(
                             places, low, high, color=drawn["color"], alpha=0.16, linewidth=0
                         )
@@ -190,7 +196,7 @@ def means_over(
                 axis.set_xticks(sorted({place for values in lines.values() for place in values}))
             axis.set_title(name)
             axis.set_xlabel(x)
-            if log:
+            if log or name in log_panels:
                 axis.set_yscale("log")
                 style.plain_log_ticks(axis.yaxis)
             handles, names = axis.get_legend_handles_labels()
@@ -210,10 +216,10 @@ def is_paper(line: str) -> bool:
 
 
 def spread(
-    values: Sequence[Float[ndarray, "S"]], log: bool
+    values: Sequence[Float[ndarray, "S"]], ranges: bool
 ) -> tuple[Float[ndarray, "X"], Float[ndarray, "X"]]:
-    """The lower and upper edge of a band around the means."""
-    if log:
+    """The lower and upper edge of a band around the means: a standard deviation, or the range."""
+    if ranges:
         return np.array([v.min() for v in values]), np.array([v.max() for v in values])
     means = np.array([v.mean() for v in values])
     widths = np.array([v.std(ddof=min(1, len(v) - 1)) for v in values])

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -90,15 +91,22 @@ def animate(
         raise UserError(f"fps: got {fps}, expected 0.1 to 60")
     if len(playback.true) > MOST_FRAMES:
         raise UserError(f"animate: got {len(playback.true)} frames, expected at most {MOST_FRAMES}")
-    try:
-        import PIL  # noqa: F401, here for the message
-    except ImportError:
-        raise UserError(f"animate: Pillow is missing; {extra('plots')}") from None
+    if why := missing(chosen):
+        raise UserError(why)
     frames = _Painter(playback, rule_names).frames()
     animation = Animation(_encoded(frames, chosen, fps), chosen)
     if path is not None:
         animation.save(path)
     return animation
+
+
+def missing(format: Format) -> str | None:
+    """What has to be installed before films of a format can be made; None if all is there."""
+    if find_spec("PIL") is None:
+        return f"films need Pillow: {extra('viewer')}"
+    if format == "mp4" and _ffmpeg() is None:
+        return "mp4 needs ffmpeg: install it, or pip install imageio-ffmpeg"
+    return None
 
 
 def _format(path: Path | str | None, given: str | None) -> Format:
@@ -275,8 +283,10 @@ def _mp4(frames: Iterator[Any], fps: float) -> bytes:
     """Through ffmpeg, which reads raw frames and writes fragments that need no seeking."""
     all_ = list(frames)
     width, height = all_[0].size
+    program = _ffmpeg()
+    assert program is not None  # `missing` was asked
     command = [
-        *(_ffmpeg(), "-v", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"),
+        *(program, "-v", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"),
         *("-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"),
         *("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "18"),
         *("-movflags", "frag_keyframe+empty_moov", "-f", "mp4", "-"),
@@ -291,14 +301,13 @@ def _mp4(frames: Iterator[Any], fps: float) -> bytes:
     return done.stdout
 
 
-def _ffmpeg() -> str:
+def _ffmpeg() -> str | None:
+    """The program: of the system, or of the package imageio-ffmpeg."""
     if found := shutil.which("ffmpeg"):
         return found
     try:
         package = importlib.import_module("imageio_ffmpeg")
-    except ImportError:
-        raise UserError(
-            "format: mp4 needs ffmpeg: install it, or pip install imageio-ffmpeg"
-        ) from None
-    path: str = package.get_ffmpeg_exe()
+        path: str = package.get_ffmpeg_exe()
+    except (ImportError, RuntimeError):  # no package, or one for another platform
+        return None
     return path

@@ -171,6 +171,19 @@ class Forcing:
         return changed
 
 
+def options(layer: RuleLayer | None) -> dict[str, Any] | None:
+    """What may be forced in a layer; None if nothing may.
+
+    `context`: whether a slot's context may be chosen; `itself`: whether it may be the slot itself;
+    `off`: the rules that may not fire.
+    """
+    if not isinstance(layer, (SequentialNPS, ParallelNPS)):
+        return None
+    allowed = layer.rules.allowed()
+    off = [] if allowed is None else (~allowed).nonzero().flatten().tolist()
+    return {"context": not reads_operand(layer), "itself": layer.self_context, "off": off}
+
+
 def reads_operand(layer: RuleLayer) -> bool:
     """Whether step 3 chooses the slot that is changed, as in `OperandNPS`."""
     return hasattr(layer, "bind_operand")

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 WHITE, GREY = 255, 128
 RED = (255, 0, 0)
+LIGHTER, DARKER = np.array([213, 94, 0]), np.array([0, 114, 178])
+"""Told apart by people with colour blindness."""
+LEAST_SEEN = 4.0
+"""Levels of 256 that a difference of images needs to be seen."""
 BORDER = 2
 """Pixels around each image."""
 CELL = 24
@@ -43,6 +47,21 @@ def usage_picture(table: Sequence[Sequence[int]]) -> UInt8[ndarray, "height widt
     share = uses / np.maximum(uses.sum(-1, keepdims=True), 1.0)
     cells = np.broadcast_to(1.0 - share[..., None, None], (*share.shape, CELL, CELL))
     return grid(grey(cells), background=GREY)
+
+
+def difference(
+    before: UInt8[ndarray, "H W 3"], after: UInt8[ndarray, "H W 3"]
+) -> UInt8[ndarray, "H W 3"] | None:
+    """What is lighter in the second image in orange and what is darker in blue, on white, as strong
+    as the largest difference; None if the eye could not see it."""
+    change = after.astype(np.float32).mean(-1) - before.astype(np.float32).mean(-1)
+    most = float(np.abs(change).max())
+    if most < LEAST_SEEN:
+        return None
+    colours = np.where(change[..., None] > 0, LIGHTER, DARKER)
+    share = np.abs(change)[..., None] / most
+    mixed: ndarray = np.rint(WHITE + share * (colours - WHITE))
+    return mixed.astype(np.uint8)
 
 
 def grey(levels: Float[ndarray, "*shape"]) -> UInt8[ndarray, "*shape 3"]:

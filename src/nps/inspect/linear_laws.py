@@ -20,6 +20,8 @@ SHARE, SMALLEST = 0.05, 0.02
 """Terms are dropped whose part in a feature's change is below this share of that change, or of the
 largest change of any feature."""
 ROUNDS = 10
+MOST_TERMS, MOST_FEATURES = 3, 3
+"""Terms of a change, and changes, that a sentence tells: the largest. The others are counted."""
 CONSTANT = ""
 
 
@@ -30,6 +32,8 @@ class Law:
     names: tuple[str, ...]
     """Of the terms; the last is the constant."""
     coefficients: Float[ndarray, "F C"]
+    size: Float[ndarray, "F"]
+    """Of the changes, on average."""
     r2: float | None
     """Held out, of all features together; None if nothing varies."""
 
@@ -63,7 +67,7 @@ def fit(
     # Around zero: a rule that always adds the same is explained by saying so.
     spread = float((change[held_out] ** 2).sum())
     r2 = 1.0 - float((left**2).sum()) / spread if spread > 1e-12 else None
-    return Law((*names, CONSTANT), coefficients, r2)
+    return Law((*names, CONSTANT), coefficients, size, r2)
 
 
 def _sparse(
@@ -90,21 +94,27 @@ def sentence(law: Law, targets: Sequence[str], subject: str = "the slot") -> str
 
     A term in brackets is 1 where it is true.
     """
-    parts = []
-    for target, row in zip(targets, law.coefficients, strict=True):
+    parts: list[str] = []
+    changing = np.flatnonzero((law.coefficients != 0.0).any(1))
+    largest = np.argsort(-law.size[changing], kind="stable")[:MOST_FEATURES]
+    for i in sorted(changing[largest].tolist()):
+        target, row = targets[i], law.coefficients[i]
         terms = [(float(c), n) for c, n in zip(row, law.names, strict=True) if c != 0.0]
-        if not terms:
-            continue
         if len(terms) == 1:
             ((coefficient, name),) = terms
             sign = "+=" if coefficient > 0 else "−="
             parts.append(f"{target} of {subject} {sign} {_term(abs(coefficient), name)}")
         else:
+            told = sorted(terms, key=lambda term: -abs(term[0]))[:MOST_TERMS]
             total = " ".join(
-                f"{'+' if c > 0 else '−'} {_term(abs(c), n)}" for c, n in terms
+                f"{'+' if c > 0 else '−'} {_term(abs(c), n)}" for c, n in terms if (c, n) in told
             ).removeprefix("+ ")
             total = f"−{total[2:]}" if total.startswith("− ") else total
+            smaller = len(terms) - len(told)
+            total += f" and {smaller} smaller" if smaller else ""
             parts.append(f"{target} of {subject} += {total}")
+    if len(changing) > MOST_FEATURES:
+        parts.append(f"and {len(changing) - MOST_FEATURES} more that change less")
     return ", ".join(parts) if parts else "changes nothing that can be read"
 
 
@@ -112,5 +122,5 @@ def _term(size: float, name: str) -> str:
     number = f"{size:.2f}" if 0.1 <= size < 100 else f"{size:.2g}"
     if name == CONSTANT:
         return number
-    name = f"[{name}]" if " = " in name else name
+    name = f"[{name}]" if " is " in name else name
     return name if abs(size - 1.0) < 0.02 else f"{number} · {name}"

@@ -21,10 +21,10 @@ from nps.rules import ParallelNPS, RuleLayer, SequentialNPS
 from nps.rules.allowed import Allowed
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
     from numpy import ndarray
 
-OTHERS, NOTHING = "of another", "nothing"
+OTHERS, NOTHING = "on another slot", "nothing"
 MOST_ACTIONS = 64
 """Columns of actions; with more of them, actions are left out."""
 
@@ -37,6 +37,8 @@ class Observations:
     slot: Int[ndarray, "E"]
     rule: Int[ndarray, "E"]
     """That fired, or -1."""
+    empty: Bool[ndarray, "E"]
+    """Whether the layer was told to leave the slot out, as it holds nothing."""
     primary: Float[ndarray, "E F"]
     """Features of the slot."""
     context: Float[ndarray, "E F"]
@@ -44,7 +46,7 @@ class Observations:
     added: Float[ndarray, "E F"]
     """Change of the slot's features."""
     action: tuple[str, ...]
-    """The action at the slot, "of another" where it concerned another one; empty without actions.
+    """The action at the slot, `OTHERS` where it concerned another one; empty without actions.
     """
     event: tuple[str, ...]
     """What truly happened; empty if that is not known."""
@@ -67,7 +69,7 @@ class Observations:
             return np.zeros((len(self.rule), 0)), ()
         actions = np.array(self.action)
         found = np.stack([actions == name for name in known], 1).astype(float)
-        return found, tuple(f"action = {name}" for name in known)
+        return found, tuple(f"action is {name}" for name in known)
 
 
 def observe(bench: Workbench, episodes: int) -> Observations:
@@ -114,6 +116,7 @@ def _of_playback(bench: Workbench, episode: int, playback: Playback) -> dict[str
         "episode": np.full(rows, episode),
         "slot": slot,
         "rule": record.rule.reshape(rows),
+        "empty": _empty(record).reshape(rows),
         "primary": before.reshape(rows, -1),
         "context": context.reshape(rows, -1),
         "added": (after - before).reshape(rows, -1),
@@ -123,6 +126,16 @@ def _of_playback(bench: Workbench, episode: int, playback: Playback) -> dict[str
         "read_context": read_context.reshape(rows, -1),
         "slot_names": playback.slot_names,
     }
+
+
+def _empty(record: Record) -> Bool[ndarray, "T K M"]:
+    """The slots that calls leave out."""
+    steps, stages, slots, _ = record.sizes
+    found = np.zeros((steps, stages, slots), bool)
+    for t, call in enumerate(record.calls):
+        if call.slot_mask is not None:
+            found[t] = ~call.slot_mask.cpu().numpy().reshape(-1, slots)[0]
+    return found
 
 
 @torch.no_grad()

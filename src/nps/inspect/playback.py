@@ -98,13 +98,25 @@ class Playback:
 
 
 def first_difference(one: Playback, other: Playback) -> int | None:
-    """The first frame that two playbacks of one episode predict differently; None if none does.
-    One that goes on after the other's end differs there."""
+    """The first frame whose pictures two playbacks of one episode predict differently, or its slots
+    if there are no pictures; None if there is none. One that goes on after the other's end differs
+    there."""
+    if one.predicted is None or other.predicted is None:
+        return first_change(one, other)
     frames = min(len(one.true), len(other.true))
-    if one.predicted is not None and other.predicted is not None:
-        same = one.predicted[:frames] == other.predicted[:frames]
-    else:
-        same = np.isclose(one.slots[:frames], other.slots[:frames])
+    return _first_frame(one, other, one.predicted[:frames] == other.predicted[:frames])
+
+
+def first_change(one: Playback, other: Playback) -> int | None:
+    """The first frame in which the slots of two playbacks differ. Where a model draws nothing, they
+    can differ though the nearest pictures are the same."""
+    frames = min(len(one.true), len(other.true))
+    return _first_frame(one, other, np.isclose(one.slots[:frames], other.slots[:frames]))
+
+
+def _first_frame(one: Playback, other: Playback, same: Bool[ndarray, "t *shape"]) -> int | None:
+    """The first of the frames that both have which is not the same, else the end of the shorter."""
+    frames = len(same)
     parted = np.flatnonzero(~same.reshape(frames, -1).all(1))
     if len(parted):
         return int(parted[0])

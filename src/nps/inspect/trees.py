@@ -6,8 +6,9 @@ says when a rule fires in words; it is no model to predict with.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,29 +109,49 @@ def predict(tree: Tree, x: Float[ndarray, "E C"]) -> Bool[ndarray, "E"]:
     return np.where(left, predict(tree.left, x), predict(tree.right, x))
 
 
-def lines(tree: Tree, names: Sequence[str], truths: Collection[str] = ()) -> list[str]:
+def lines(
+    tree: Tree, names: Sequence[str], truths: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """The tree as indented lines, where positive means that a rule fires.
+
+    Of two branches, the one in which it fires more comes first.
 
     Args:
         tree: grown.
         names: of the columns.
-        truths: names of columns that are 1 where something is true and 0 elsewhere.
+        truths: names of columns that are 1 where something is true and 0 elsewhere, and how it is
+            said that it is not: "action is north" -> "action is not north".
     """
     return [_leaf(tree)] if isinstance(tree, Leaf) else _lines(tree, names, truths, "")
 
 
-def _lines(tree: Split, names: Sequence[str], truths: Collection[str], indent: str) -> list[str]:
+def _lines(tree: Split, names: Sequence[str], truths: Mapping[str, str], indent: str) -> list[str]:
     found, name = [], names[tree.column]
-    for part, above in ((tree.left, False), (tree.right, True)):
+    branches = sorted(((tree.right, True), (tree.left, False)), key=lambda each: -_share(each[0]))
+    for part, above in branches:
         if name in truths:
-            question = name if above else f"not {name}"
+            question = name if above else truths[name]
         else:
-            question = f"{name} {'>' if above else '≤'} {tree.threshold:.3g}"
+            threshold = f"{tree.threshold:.3g}".replace("-", "−")
+            question = f"{name} {'>' if above else '≤'} {threshold}"
         if isinstance(part, Leaf):
             found.append(f"{indent}{question}: {_leaf(part)}")
         else:
             found += [f"{indent}{question}:", *_lines(part, names, truths, indent + "  ")]
     return found
+
+
+def _share(tree: Tree) -> float:
+    """Of the examples of a part that are positive."""
+    counts = _counts(tree)
+    return counts[0] / max(1.0, counts[1])
+
+
+def _counts(tree: Tree) -> tuple[float, float]:
+    if isinstance(tree, Leaf):
+        return tree.share * tree.count, tree.count
+    left, right = _counts(tree.left), _counts(tree.right)
+    return left[0] + right[0], left[1] + right[1]
 
 
 def _leaf(leaf: Leaf) -> str:

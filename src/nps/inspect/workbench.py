@@ -36,12 +36,17 @@ class Workbench(ABC):
     fps: float = 4.0
     """Frames per second at which playback starts."""
     error_name: str = "error"
+    encoder: str | None = None
+    """If the error is measured in the model's own encodings: what tells its encoder from those of
+    other models, whose errors cannot be compared with it."""
     actions: Sequence[str] = ()
     """Names of the discrete actions; empty if nothing acts or actions are continuous."""
     keys: Mapping[str, Sequence[int]] = {}
     """Key ("ArrowUp", "a") -> the action it means for each slot, or a single action for all."""
     decodes: bool = False
     """Whether the model draws its predictions itself."""
+    described: int = 50
+    """Most episodes that the page plays to describe rules; fewer where a roll-out takes seconds."""
 
     def __init__(self, task: Any, model: nn.Module) -> None:
         self.task, self.model = task, model
@@ -59,6 +64,11 @@ class Workbench(ABC):
     @abstractmethod
     def count(self) -> int:
         """Number of episodes: those of the validation set, so that test data stay unseen."""
+
+    @property
+    def opening(self) -> int:
+        """The episode that the page opens with: one in which something happens."""
+        return 0
 
     def title(self, episode: int) -> str:
         return f"episode {episode}"
@@ -110,12 +120,24 @@ class Workbench(ABC):
         return np.concatenate([within, np.zeros(max(0, size - len(within)), within.dtype)])
 
     @property
+    def reading(self) -> str:
+        """How well features are known, in a sentence; empty if they are the slot's own numbers."""
+        return ""
+
+    @property
     def drags(self) -> bool:
         """Whether a slot can be dragged through the picture."""
         return {"row", "column"} <= set(self.feature_names)
 
     def picture(self, slots: Float[ndarray, "M D"], slot: int) -> UInt8[ndarray, "H W 3"] | None:
         """One slot alone as the model draws it; None if it does not decode single slots."""
+        return None
+
+    def pictures_of_step(
+        self, playback: Playback, step: int, slot: int
+    ) -> tuple[UInt8[ndarray, "H W 3"], UInt8[ndarray, "H W 3"]] | None:
+        """A slot before and after a step, where that is seen in the frames that the model draws and
+        not by drawing the slot; else None."""
         return None
 
     # -- play ---------------------------------------------------------------------------------
@@ -143,11 +165,13 @@ class Moment:
     places: Float[ndarray, "M 2"] | None
     """Of the slots, as shares of the picture's sides."""
     parted: Parted | None
+    looked: int = 0
+    """The step at which the model last saw the world; its imagination starts there."""
 
 
 @dataclass(frozen=True)
 class Parted:
-    """Where the imagination left the world for the first time."""
+    """Where the imagination left the world for the first time since the model looked at it."""
 
     step: int
     slot: int | None
@@ -158,6 +182,11 @@ class Parted:
 
 class World(ABC):
     """A world that is stepped by the user, and a model that follows it in its imagination."""
+
+    slot_names: Sequence[str] | None = None
+    """Where worlds differ in that; None: as in the episodes."""
+    actions: Sequence[str] | None = None
+    """The workbench's actions as they are called here; None: as there."""
 
     @abstractmethod
     def now(self) -> Moment: ...

@@ -13,7 +13,7 @@ The dynamics let the slots interact: OP3 by effects between all pairs, the paper
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -94,16 +94,29 @@ class Dynamics(nn.Module):
     def forward(
         self, slots: Float[Tensor, "B K 2R"], *, return_trace: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, Trace | None]:
-        slots, trace = self.inertia(slots).to(slots.dtype), None
-        if isinstance(self.interaction, RuleLayer):
-            changed: Any = self.interaction(slots, return_trace=return_trace)
-            slots, trace = changed if return_trace else (changed, None)
-        elif self.interaction is not None:
-            slots = self.interaction(slots)
+        slots, trace = self.interact(self.alone(slots), return_trace=return_trace)
+        return *self.expect(slots), trace
+
+    def alone(self, slots: Float[Tensor, "B K 2R"]) -> Float[Tensor, "B K 2R"]:
+        """Each slot after its inertia: what interacts."""
+        moved: Tensor = self.inertia(slots).to(slots.dtype)
+        return moved
+
+    def interact(
+        self, moved: Float[Tensor, "B K 2R"], *, return_trace: bool = False
+    ) -> tuple[Float[Tensor, "B K 2R"], Trace | None]:
+        """Moved slots after their interaction, and what fired."""
+        if isinstance(self.interaction, RuleLayer) and return_trace:
+            slots, trace = self.interaction(moved, return_trace=True)
+            return slots, trace
+        return moved if self.interaction is None else self.interaction(moved), None
+
+    def expect(self, slots: Float[Tensor, "B K 2R"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Fixed part, mean and spread in the next frame."""
         fixed, mean, spread = (
             head(slots).to(slots.dtype) for head in (self.fixed, self.mean, self.spread)
         )
-        return fixed, mean, spread, trace
+        return fixed, mean, spread
 
 
 class OP3(nn.Module):
@@ -192,8 +205,11 @@ class OP3(nn.Module):
         return State(fixed, mean, spread, noise, torch.zeros_like(mean), standard, none, none)
 
     def draw(self, state: State) -> Drawn:
-        b, k = state.mean.shape[:2]
-        drawn = self.decoder(state.slots.flatten(0, 1)).to(state.mean.dtype).unflatten(0, (b, k))
+        return self.draw_slots(state.slots, state.mean.dtype)
+
+    def draw_slots(self, slots: Float[Tensor, "B K 2R"], dtype: torch.dtype) -> Drawn:
+        """As `draw`, of slots alone."""
+        drawn = self.decoder(slots.flatten(0, 1)).to(dtype).unflatten(0, slots.shape[:2])
         colours, logits = drawn.split([CHANNELS, 1], 2)
         return Drawn(colours, logits.softmax(1), logits)
 
@@ -213,7 +229,7 @@ class OP3(nn.Module):
         """A better latent for each slot, from what it drew and how good that was. Gradients of the
         loss are inputs, and not learned through."""
         if not torch.is_grad_enabled():
-            return self._refine_without_learning(state, frame)
+            return self.refine_without_learning(state, frame)
         wanted = drawn.colours, drawn.masks, state.mean, state.spread
         of_colours, of_masks, of_mean, of_spread = torch.autograd.grad(
             loss.total, wanted, retain_graph=True
@@ -251,7 +267,8 @@ class OP3(nn.Module):
         noise = self._noise(mean)
         return state._replace(mean=mean, spread=spread, noise=noise, hidden=hidden, cell=cell)
 
-    def _refine_without_learning(self, state: State, frame: Tensor) -> State:
+    def refine_without_learning(self, state: State, frame: Float[Tensor, "B 3 S S"]) -> State:
+        """As `refine`, without a gradient of what comes out. It draws the slots itself."""
         with torch.enable_grad():
             state = state.detach()
             state.mean.requires_grad_()
@@ -262,7 +279,14 @@ class OP3(nn.Module):
 
     def move(self, state: State, *, return_trace: bool = False) -> tuple[State, Trace | None]:
         """The next frame's slots as expected. The refinement forgets."""
-        fixed, mean, spread, trace = self.dynamics(state.slots, return_trace=return_trace)
+        return self.go_on(state, self.dynamics.alone(state.slots), return_trace=return_trace)
+
+    def go_on(
+        self, state: State, moved: Float[Tensor, "B K 2R"], *, return_trace: bool = False
+    ) -> tuple[State, Trace | None]:
+        """As `move`, from slots that are already moved by their inertia."""
+        slots, trace = self.dynamics.interact(moved, return_trace=return_trace)
+        fixed, mean, spread = self.dynamics.expect(slots)
         none = torch.zeros_like(state.hidden)
         return State(fixed, mean, spread, self._noise(mean), mean, spread, none, none), trace
 

@@ -152,7 +152,7 @@ class RPIN(nn.Module):
             steps: T, how many frames.
             return_trace: also record what fires.
         """
-        told, weights = self._told(latent, steps), self._weights()
+        told, weights = self.told(latent, steps), self._weights()
         states, traces = [], []
         for t in range(steps):
             slots, trace = self._frame(slots, told[:, t], weights, return_trace)
@@ -164,10 +164,9 @@ class RPIN(nn.Module):
         return Prediction(self.box(flat).float(), masks, trace)
 
     def step(
-        self, slots: Float[Tensor, "B M C 7 7"], latent: Float[Tensor, "B 8"], frame: int
+        self, slots: Float[Tensor, "B M C 7 7"], told: Float[Tensor, "B C"]
     ) -> Float[Tensor, "B M C 7 7"]:
-        """The slots of one frame later, of those of `frame`; the picture is frame 0."""
-        told = self._told(latent, frame + 1)[:, frame]
+        """The slots of one frame later; `told` is that frame's share of `self.told`."""
         return self._frame(slots, told, self._weights(), False)[0]
 
     @compiled_on_gpu
@@ -191,7 +190,7 @@ class RPIN(nn.Module):
         between = {} if layer is None else {k: cast(p) for k, p in layer.named_parameters()}
         return Weights(cast(self.join.weight[:, : self.width]), cast(self.predict.weight), between)
 
-    def _told(self, latent: Float[Tensor, "B 8"], steps: int) -> Float[Tensor, "B T C"]:
+    def told(self, latent: Float[Tensor, "B 8"], steps: int) -> Float[Tensor, "B T C"]:
         """What the latent adds to each cell in each frame: its share of `join`."""
         state = torch.zeros_like(latent), latent
         hidden = []

@@ -41,7 +41,9 @@ class SequentialNPS(RuleLayer):
         rule_dim: size of a rule's embedding.
         key_dim: size of queries and keys (paper: 32).
         hidden_dim: hidden units of a rule's MLP (paper: 128).
-        hidden_layers: hidden layers of a rule's MLP (paper: 1).
+        hidden_layers: hidden layers of a rule's MLP (paper: 1). With two, a rule that has to
+            compare its slots (are they neighbours?) learns that; with one, often not
+            (docs/notes/pushes.md).
         kernel_size: if given, the rules are convolutional (`ConvRules`) and slots feature maps.
         temperature: of the softmax that gives the gradient (paper: 1).
         selection_dim: size of the features that selection sees, where they are not the slots.
@@ -60,9 +62,9 @@ class SequentialNPS(RuleLayer):
             `"update"`: the rule acts in every context, the update is the weighted sum, and the
             gradient knows what each context would have done. The values are the same; training
             computes M times as many updates.
-        zero_start: start the rules' output layers at zero: at first no rule changes a slot. For
-            recurrent models, where early random changes, summed over the frames, break the slots'
-            hold on their objects.
+        zero_start: start the rules' output layers at zero: at first no rule changes a slot. Meant
+            for recurrent models, where early random changes add up over the frames; on bouncing
+            balls, where slots have places, it made no difference (docs/notes/balls.md).
         rules: another rule set; its sizes are its own.
         device, dtype: of the parameters, as for `nn.Linear`; rules that are given are converted.
 

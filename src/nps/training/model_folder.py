@@ -104,6 +104,13 @@ def main_number(card: Card) -> str:
     return f"{second} {value} ({first}: {name})" if first else f"{name} {value}"
 
 
+def main_floor(card: Card) -> str:
+    """The floor of the first metric: the score of a model that has learned nothing."""
+    if not card["numbers"] or "Floor" not in card["columns"]:
+        return "–"
+    return card["numbers"][0][card["columns"].index("Floor")]
+
+
 def load(folder: Path) -> Checkpoint:
     """The weights, if they are those that the card lists."""
     card = read_card(folder)

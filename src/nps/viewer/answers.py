@@ -5,35 +5,41 @@ The server and the frozen page take their answers from here alike; `routes.py` a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from nps.errors import UserError
 from nps.inspect.edits import Edits
 from nps.inspect.explanations import explain
-from nps.inspect.films import MEDIA, Format, animate
-from nps.inspect.playback import first_difference
+from nps.inspect.films import MEDIA, Format, animate, missing
+from nps.inspect.playback import first_change, first_difference
 from nps.viewer import keeping, payload, sheets
 from nps.viewer.png import data_url, png
 from nps.viewer.session import Content, Play, Session, text, whole
 
 Answer = dict[str, Any] | Content
 
-LEAST_EPISODES, MOST_EPISODES, MOST_STEPS = 2, 50, 1_000
+FILMS: tuple[Format, ...] = ("gif", "mp4", "webp")
+"""The formats that the page offers."""
+LEAST_EPISODES, MOST_STEPS = 2, 1_000
 """What rules are described by: many short episodes, or few long ones."""
 
 
 def models(session: Session, body: Mapping[str, Any]) -> Answer:
     found = []
     for model in session.models:
-        first = session.playback(Play(model, 0, Edits()))
+        first = session.playback(Play(model, model.workbench.opening, Edits()))
         found.append(model.about() | {"slots": list(first.slot_names)})
     return {"models": found}
 
 
 def play(session: Session, body: Mapping[str, Any]) -> Answer:
     asked = session.asked(body)
-    playback = session.playback(asked)
+    try:
+        playback = session.playback(asked)
+    except UserError as error:
+        raise UserError(_named(session, asked, str(error))) from None
     bench = asked.model.workbench
     found = {"play": asked.id, "title": bench.title(asked.episode), "decoded": bench.decodes}
     found |= payload.of_playback(playback)
@@ -46,8 +52,19 @@ def play(session: Session, body: Mapping[str, Any]) -> Answer:
             "play": base.id,
             "error": payload.numbers(unedited.error),
             "first_difference": first_difference(playback, unedited),
+            "first_change": first_change(playback, unedited),
         }
     return found
+
+
+def _named(session: Session, asked: Play, text: str) -> str:
+    """What an edit did wrong, with slots called as on the page."""
+    try:
+        names = session.playback(Play(asked.model, asked.episode, Edits())).slot_names
+    except UserError:  # of the episode, and not of the edits
+        return text
+    known = {f"slot {m}": name for m, name in enumerate(names)}
+    return re.sub(r"\bslot \d+", lambda found: known.get(found[0], found[0]), text)
 
 
 def frames(session: Session, body: Mapping[str, Any]) -> Answer:
@@ -73,7 +90,8 @@ def rules(session: Session, body: Mapping[str, Any]) -> Answer:
     if model.workbench.layer is None:
         raise UserError("this model has no rules")
     steps = session.playback(Play(model, 0, Edits())).steps
-    return model.rules(max(LEAST_EPISODES, min(MOST_EPISODES, MOST_STEPS // max(1, steps))))
+    most = min(model.workbench.described, MOST_STEPS // max(1, steps))
+    return model.rules(max(LEAST_EPISODES, most))
 
 
 def rename(session: Session, body: Mapping[str, Any]) -> Answer:
@@ -83,6 +101,11 @@ def rename(session: Session, body: Mapping[str, Any]) -> Answer:
 def save(session: Session, body: Mapping[str, Any]) -> Answer:
     name = None if body.get("name") is None else text(body, "name")
     return keeping.save(session.shown(body), Edits.from_json(body.get("edits", {})), name)
+
+
+def films(session: Session, body: Mapping[str, Any]) -> Answer:
+    """The formats of films, each with what is missing here to make it."""
+    return {"films": {kind: missing(kind) for kind in FILMS}}
 
 
 def film(session: Session, body: Mapping[str, Any]) -> Answer:
@@ -108,6 +131,7 @@ ANSWERS: dict[str, Callable[[Session, Mapping[str, Any]], Answer]] = {
     "/api/rules": rules,
     "/api/rename": rename,
     "/api/save": save,
+    "/api/films": films,
     "/api/film": film,
     "/api/world/start": world_start,
     "/api/world/act": world_act,

@@ -10,10 +10,12 @@ from typing import Any, Self
 
 from nps.errors import UserError
 from nps.experiments import find_experiment
+from nps.inspect import forcing
 from nps.inspect.descriptions import describe_all
 from nps.inspect.workbench import Workbench
 from nps.reading import read_json
 from nps.rules import ParallelNPS
+from nps.viewer import lineage
 from nps.viewer.payload import number, plain
 from nps.zoo import is_shipped
 
@@ -24,10 +26,11 @@ class Shown:
     Args:
         number: its place in the list of models.
         run: as `nps.load` returns it.
+        title: what it is called on the page.
     """
 
-    def __init__(self, number: int, run: Any) -> None:
-        self.number, self.run = number, run
+    def __init__(self, number: int, run: Any, title: str) -> None:
+        self.number, self.run, self._title = number, run, title
         self.lock = RLock()
         """Held while the model computes: hooks and caches of a model are not for two threads."""
         self._described: dict[str, Any] | None = None
@@ -39,7 +42,7 @@ class Shown:
 
     @property
     def title(self) -> str:
-        return f"{self.run.preset}, seed {self.run.seed}"
+        return self._title
 
     @property
     def kind(self) -> str:
@@ -80,6 +83,7 @@ class Shown:
     @cached_property
     def _fixed(self) -> dict[str, Any]:
         bench, layer = self.workbench, self.workbench.layer
+        shipped = self.has_folder and is_shipped(self.run.folder)
         return {
             "title": self.title,
             "experiment": self.run.experiment,
@@ -90,16 +94,23 @@ class Shown:
             "keys": {key: [int(action) for action in each] for key, each in bench.keys.items()},
             "features": list(bench.feature_names),
             "drags": bench.drags,
-            "plays": bench.world(0) is not None,
+            **_plays(bench),
             # Steps up to which an action after the last one makes the episode longer.
             "longest": getattr(bench, "longest", 0),
             "decodes": bench.decodes,
             "episodes": bench.count(),
             "fps": bench.fps,
+            "opening": bench.opening,
             "error": bench.error_name,
-            "renames": self.has_folder and layer is not None and not is_shipped(self.run.folder),
+            "encoder": bench.encoder,
+            "lineage": lineage.of(self.run),
+            "edited": lineage.edited(self.run, bench.rule_names),
+            "training": lineage.training(self.run),
+            "renames": self.has_folder and layer is not None and not shipped,
             "saves": self.has_folder and layer is not None,
             "kind": self.kind,
+            "forces": forcing.options(layer),
+            "reading": bench.reading,
             "metrics": self._metrics(),
         }
 
@@ -114,6 +125,14 @@ class Shown:
                 read = {k: number(v) for k, v in found.items() if isinstance(v, (int, float))}
                 return {name: value for name, value in read.items() if value is not None}
         return {}
+
+
+def _plays(bench: Workbench) -> dict[str, bool | str]:
+    """Whether its world can be stepped here, and if something is missing, what."""
+    try:
+        return {"plays": bench.world(0) is not None, "needs": ""}
+    except UserError as error:
+        return {"plays": False, "needs": str(error)}
 
 
 def _tested(run: Any) -> dict[str, float | str]:

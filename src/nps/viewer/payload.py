@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nps.inspect.playback import Playback
+from nps.inspect.playback import Playback, Record
 from nps.viewer.sheets import PER_SHEET
 
 if TYPE_CHECKING:
@@ -49,11 +49,24 @@ def of_playback(playback: Playback) -> dict[str, Any]:
         "actions": None if actions is None else [int(x) for x in actions],
         "rule": None if record is None else packed(record.rule, "<i2"),
         "context": None if record is None else packed(record.context, "<i2"),
+        "empty": None if record is None else empty_slots(record),
         "places": None if playback.places is None else packed(playback.places, "<f4"),
         "features": packed(playback.features[..., :kept], "<f4"),
         "feature_names": list(playback.feature_names[:kept]),
         "predicted": playback.predicted is not None,
     }
+
+
+def empty_slots(record: Record) -> list[list[int]] | None:
+    """The slots that each step leaves out; None if there are none."""
+    masks = [call.slot_mask for call in record.calls]
+    if all(mask is None for mask in masks):
+        return None
+    slots = record.sizes[2]
+    every: list[Any] = [
+        [] if m is None else (~m.reshape(-1, slots)[0]).nonzero().flatten() for m in masks
+    ]
+    return [[int(slot) for slot in empty] for empty in every]
 
 
 def packed(values: Shaped[ndarray, "*shape"], kind: str) -> str:

@@ -22,6 +22,7 @@ from nps.inspect.workbench import require_index
 from nps.viewer import payload, sheets
 from nps.viewer.cache import Cache
 from nps.viewer.models import Shown
+from nps.viewer.titles import titles
 from nps.viewer.worlds import Worlds
 
 PLAYBACK_BYTES = 768_000_000
@@ -61,7 +62,8 @@ class Session:
     """
 
     def __init__(self, runs: Sequence[Any]) -> None:
-        self.models = [Shown(number, run) for number, run in enumerate(runs)]
+        named = zip(runs, titles(runs), strict=True)
+        self.models = [Shown(number, run, title) for number, (run, title) in enumerate(named)]
         self._playbacks: Cache[Playback] = Cache(PLAYBACK_BYTES, payload.size)
         self._sheets: Cache[bytes] = Cache(SHEET_BYTES, len)
         self._known: OrderedDict[str, Play] = OrderedDict()

@@ -37,7 +37,9 @@ class Worlds:
             self._open[name] = model, world
             while len(self._open) > MOST:
                 self._open.popitem(last=False)
-        return {"world": name, "moment": moment}
+        named = {"slots": world.slot_names, "actions": world.actions}
+        names = {key: [*value] for key, value in named.items() if value is not None}
+        return {"world": name, "moment": moment, **names}
 
     def act(self, name: str, action: int) -> dict[str, Any]:
         with self._lock:
@@ -65,6 +67,7 @@ def of_moment(moment: Moment) -> dict[str, Any]:
         "parted": None
         if parted is None
         else {"step": parted.step, "slot": parted.slot, "rule": parted.rule},
+        "looked": moment.looked,
     }
 
 

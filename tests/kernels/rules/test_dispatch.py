@@ -246,7 +246,7 @@ def test_the_work_does_not_grow_with_the_rules(convolutional):
 @CONVOLUTIONAL
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize(("slot_dim", "hidden_dim"), [(3, 5), (17, 33), (64, 128)])
+@pytest.mark.parametrize(("slot_dim", "hidden_dim"), [(3, 5), (17, 33), (64, 128), (160, 32)])
 def test_a_row_does_not_depend_on_its_company(convolutional, threads, dtype, slot_dim, hidden_dim):
     """Alone, in any order, beside any number of rows of any rules, after others were removed."""
     t, before = 40 if convolutional else 1100, torch.get_num_threads()

@@ -3,7 +3,7 @@
 SCOFF and SCOFF++ with attention between slots, and SCOFF++ with sequential or parallel NPS in its
 place, predict the next frame of 4 balls; the test has 4, and then 6 to 8. Paper, "ARI" of two
 seeds: SCOFF 0.28 and 0.15, SCOFF++ 0.84 and 0.26, parallel NPS 0.78 and 0.20, sequential NPS 0.85
-and 0.36. It does not say whether the background counts; a fixed grid has 0.71 and 0.66 without it.
+and 0.36. It does not say whether the background counts; a fixed grid has 0.70 and 0.69 without it.
 """
 
 from __future__ import annotations

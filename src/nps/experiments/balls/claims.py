@@ -31,10 +31,18 @@ def segments_better(ours: str, theirs: str, says: str, why: str = "") -> Claim:
         ours: the preset that the paper says is better.
         theirs: the other.
         says: the claim.
-        why: the reason, or empty for numbers that tell it.
+        why: the reason, or empty for numbers that tell it; beside it stands what else is better
+            than the other model, and its best seed.
     """
     margins = [float(a) - float(b) for a, b in zip(PAPER[ours], PAPER[theirs], strict=True)]
     names = CALLED[ours], CALLED[theirs]
+
+    def others(second: list[Result], nothing: list[Result]) -> str:
+        best = " and ".join(f"{max(values(second, p + 'fg_ari')):.2f}" for p in SPLITS)
+        return (
+            f"with places and nothing between the slots {both(nothing, 'fg_ari')}; the best of "
+            f"{len(second)} seeds of {names[1]} {best}"
+        )
 
     def decide(first: list[Result], second: list[Result], nothing: list[Result]) -> Finding:
         parts = [
@@ -50,7 +58,9 @@ def segments_better(ours: str, theirs: str, says: str, why: str = "") -> Claim:
             f"{all_pixels}"
         )
         shown = f"ARI of the foreground, with 4 balls and with 6 to 8: {foreground}"
-        return Finding(shown, together(*parts), why or numbers)
+        return Finding(
+            shown, together(*parts), f"{why}; {others(second, nothing)}" if why else numbers
+        )
 
     paper = " against ".join(" and ".join(PAPER[preset]) for preset in (ours, theirs))
     presets = (ours, theirs, "balls-none")

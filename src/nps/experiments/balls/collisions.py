@@ -122,12 +122,16 @@ def count_pairs(
     chance = collided.sum(-1) / others  # that a random other ball is one it hits
     speaks, hit = told.any(-1), collided.any(-1)
     either = told | told.mT
+    # A ball that names some of the others, drawn at random, misses one of them with this chance.
+    missed = 1.0 - told.sum(-1) / others
+    guessed = 1.0 - missed.unsqueeze(-1) * missed.unsqueeze(-2)
     counts = {
         "told": told,
         "told_true": told & collided,
         "told_chance": told.sum(-1) * chance,
         "pairs": collided.triu(1),
         "pairs_told": (either & collided).triu(1),
+        "pairs_chance": (guessed * collided).triu(1),
         "asked": speaks & hit,
         "asked_true": (told & collided).sum(-1) / told.sum(-1).clamp(min=1),
         "asked_chance": torch.where(speaks & hit, chance, 0.0),
@@ -194,11 +198,13 @@ def rates(measured: Measured, rule: int | None = None) -> dict[str, Any]:
         "pair_precision": ("told_true", "told"),
         "pair_precision_chance": ("told_chance", "told"),
         "pair_recall": ("pairs_told", "pairs"),
+        "pair_recall_chance": ("pairs_chance", "pairs"),
         "partner": ("asked_true", "asked"),
         "partner_chance": ("asked_chance", "asked"),
         "who_precision": ("loud_told_true", "loud_told"),
         "who_precision_chance": ("loud_told_chance", "loud_told"),
         "who_recall": ("loud_told_true", "ordered"),
+        "who_recall_chance": ("loud_told_chance", "ordered"),
         "firing_collision": ("hit_fired", "hit"),
         "firing_elsewhere": ("free_fired", "free"),
     }
@@ -206,8 +212,11 @@ def rates(measured: Measured, rule: int | None = None) -> dict[str, Any]:
         if part in sums and sums[whole] > 0:
             found[name] = (sums[part] / sums[whole]).item()
     if "ordered" in sums and sums["loud_told"] + sums["ordered"] > 0:
-        f1 = 2.0 * sums["loud_told_true"] / (sums["loud_told"] + sums["ordered"])
-        found["who_f1"] = f1.item()
+        for name, right in {
+            "who_f1": "loud_told_true",
+            "who_f1_chance": "loud_told_chance",
+        }.items():
+            found[name] = (2.0 * sums[right] / (sums["loud_told"] + sums["ordered"])).item()
     if "hit_rules" in sums and sums["hit"] > 0 and sums["free"] > 0:
         near, far = sums["hit_rules"] / sums["hit"], sums["free_rules"] / sums["free"]
         if rule is not None:

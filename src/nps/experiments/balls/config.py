@@ -85,7 +85,7 @@ class Config(RuleSettings):
     rule_hidden_dim: int = RuleConfig.hidden_dim
     """Hidden units of a rule's MLP."""
     hidden_layers: int = RuleConfig.hidden_layers
-    """Hidden layers of a rule's MLP."""
+    """Hidden layers of a rule's MLP: two where one rule has to tell whether two balls touch."""
     zero_start: bool = True
     """Whether the output layers of what takes place between slots start at zero."""
     query: Query = RuleConfig.query

@@ -28,25 +28,27 @@ from nps.experiments.balls.collisions import (
     rates,
 )
 from nps.experiments.balls.config import Config
+from nps.experiments.balls.floors import NEAREST, RANDOM, all_floors
 from nps.experiments.balls.measures import (
     Measured,
     centres,
-    colour_segments,
+    channels_first,
     distances,
-    grid_segments,
     mean_where,
     near_collisions,
     segmentation,
     slots_of_balls,
+    squared_error,
     tables,
+    visible,
 )
 from nps.interactions import Attention
 from nps.models.scoff import Prediction, Scoff
 from nps.rules import Trace
-from nps.worlds.balls import COLOURS, Scenes
+from nps.worlds.balls import Scenes
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int64, UInt8
+    from jaxtyping import Float, Int64, UInt8
 
 
 class Part(NamedTuple):
@@ -89,8 +91,12 @@ def measure(
     images: UInt8[Tensor, "B T H W 3"],
     labels: UInt8[Tensor, "B T H W"],
     reading: Reading | None = None,
+    near: float | None = None,
 ) -> Measured:
-    """All metrics of some scenes; without a reading, not those that depend on one."""
+    """All metrics of some scenes; without a reading, not those that depend on one.
+
+    `near` is the reading of the floor that names the nearest ball (`floors.closeness`).
+    """
     seen, scenes = config.seen_frames, part.scenes
     predicted = predict(config, model, part, images)
     now, last = slice(1, seen), slice(2, 1 + seen)  # of predictions, of frames
@@ -99,16 +105,16 @@ def measure(
     segments, slots = predicted.masks.argmax(2), part.noise.shape[1]
     objects, components = scenes.present.shape[1] + 1, predicted.masks.shape[2]
     table, slot_of_ball = matched(config, part, predicted, labels)
-    copied = squared_error(_channels_first(images[:, now]), images[:, last])
+    copied = squared_error(channels_first(images[:, now]), images[:, last])
     measured = {"mse": error[:, now].mean(1), "copy_mse": copied.flatten(1).mean(1)}
     measured |= segmentation(table)
     far = distances(centres(segments, slots), scenes.position[:, 1:], slot_of_ball)
     moved = (scenes.position[:, 1:] - scenes.position[:, :-1]).norm(dim=-1)
     balls = visible(labels[:, 1:], scenes.present.shape[1])  # not those behind a curtain
-    near = near_collisions(scenes.collided)[:, 1:] & balls
+    bumped = near_collisions(scenes.collided)[:, 1:] & balls
     for name, values in {"": far, "copy_": moved}.items():
         measured[f"{name}position"] = mean_where(values[:, now], balls[:, now])
-        measured[f"{name}position_collision"] = mean_where(values[:, now], near[:, now])
+        measured[f"{name}position_collision"] = mean_where(values[:, now], bumped[:, now])
     measured |= collisions(config, model, predicted, scenes, slot_of_ball, reading)
     if part.rollout:
         measured["transfer"] = torch.full_like(error[:, 0], float(part.transfer))
@@ -117,8 +123,7 @@ def measure(
         measured["rollout_fg_ari"] = late["fg_ari"]
         measured["rollout_video_fg_miou"] = late["video_fg_miou"]
         measured["rollout_position"] = mean_where(far[:, seen:], balls[:, seen:])
-        measured |= still(scenes, labels, images, seen)
-        measured |= floors(scenes, labels[:, 1 : 1 + seen], objects)
+        measured |= all_floors(scenes, images, labels, seen, near)
     return measured
 
 
@@ -179,11 +184,6 @@ def state(
     return Statements(of_balls(pointed, slot_of_ball), change.gather(2, at), collided)
 
 
-def visible(labels: UInt8[Tensor, "B T H W"], balls: int) -> Bool[Tensor, "B T M"]:
-    """Which balls have a pixel."""
-    return torch.stack([(labels == i + 1).flatten(2).any(-1) for i in range(balls)], -1)
-
-
 def choose_reading(config: Config, model: Scoff, parts: Iterable[Shown]) -> Reading | None:
     """How to read traces, or attention, from the scenes of `parts`; None if nothing tells."""
     told, fired = [], []
@@ -200,60 +200,22 @@ def choose_reading(config: Config, model: Scoff, parts: Iterable[Shown]) -> Read
     return Reading(best_threshold(strength, true, int(hits.sum())), collision_rule(counted))
 
 
-def floors(scenes: Scenes, labels: UInt8[Tensor, "B T H W"], objects: int) -> Measured:
-    """What anyone gets: a fixed grid, colours alone, the true segments of the frame before."""
-    now, before = labels[:, 1:], labels[:, :-1]
-    segments = {
-        "grid": (grid_segments(now), 9),
-        "colour": (colour_segments(now, scenes.colour), COLOURS + 1),
-        "copy": (before, objects),
-    }
-    return {
-        f"{floor}_{name}": values
-        for floor, (segment, count) in segments.items()
-        for name, values in segmentation(tables(now, segment, objects, count)).items()
-        if not name.startswith("video_")
-    }
-
-
-def still(
-    scenes: Scenes,
-    labels: UInt8[Tensor, "B T H W"],
-    images: UInt8[Tensor, "B T H W 3"],
-    seen: int,
-) -> Measured:
-    """The floor of a roll-out: everything stays where it was in the last frame with input."""
-    last, objects = slice(seen - 1, seen), scenes.present.shape[1] + 1
-    late, balls = labels[:, 1 + seen :], visible(labels[:, 1 + seen :], objects - 1)
-    agreement = segmentation(tables(late, labels[:, last].expand_as(late), objects, objects))
-    error = squared_error(_channels_first(images[:, last]), images[:, 1 + seen :])
-    away = (scenes.position[:, 1 + seen :] - scenes.position[:, last]).norm(dim=-1)
-    return {
-        "copy_rollout_mse": error.flatten(1).mean(1),
-        "copy_rollout_fg_ari": agreement["fg_ari"],
-        "copy_rollout_video_fg_miou": agreement["video_fg_miou"],
-        "copy_rollout_position": mean_where(away, balls),
-    }
-
-
-def squared_error(
-    predicted: Float[Tensor, "B T 3 H W"], images: UInt8[Tensor, "B T H W 3"]
-) -> Float[Tensor, "B T 3 H W"]:
-    return (predicted - _channels_first(images)).square()
-
-
-def _channels_first(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 H W"]:
-    return images.permute(0, 1, 4, 2, 3).float() / 255.0
-
-
 def summary(measured: Measured, reading: Reading | None = None) -> dict[str, Any]:
     """Means over scenes, without those where something is not defined (no collision, no ball),
-    and the rates of what was counted."""
-    found = {
-        name: values.double().nanmean().item()
-        for name, values in measured.items()
-        if not name.startswith(PREFIX)
+    and the rates of what was counted: by the model, and by the floors of who bumped whom."""
+    means = {n: x.double().nanmean().item() for n, x in measured.items() if PREFIX not in n}
+    found: dict[str, Any] = {name: x for name, x in means.items() if not math.isnan(x)}
+    found |= rates(measured, None if reading is None else reading.rule)
+    near, drawn = (rates(of_floor(measured, floor)) for floor in (NEAREST, RANDOM))
+    found |= {NEAREST + name: rate for name, rate in near.items()}
+    chance = "_chance"
+    return found | {
+        RANDOM + name.removesuffix(chance): rate
+        for name, rate in drawn.items()
+        if name.endswith(chance)
     }
-    return {name: x for name, x in found.items() if not math.isnan(x)} | rates(
-        measured, None if reading is None else reading.rule
-    )
+
+
+def of_floor(measured: Measured, floor: str) -> Measured:
+    """Its counts, by the names that those of a model have."""
+    return {n.removeprefix(floor): x for n, x in measured.items() if n.startswith(floor + PREFIX)}

@@ -37,10 +37,12 @@ def rows_of(metrics: Metrics, prefix: str, balls: str) -> list[Row]:
         shown = format(metrics[f"{prefix}{metric}"], style)
         rows.append(Row(f"{name}, {balls}", shown, floor_value, FLOORS["copy_"]))
     if f"{prefix}partner" in metrics:
-        told, chance = metrics[f"{prefix}partner"], metrics[f"{prefix}partner_chance"]
-        rows.append(
-            Row(f"Partner told, {balls}", f"{told:.0%}", f"{chance:.0%}", "a random other ball")
-        )
+        told = metrics[f"{prefix}partner"]
+        # Runs that were tested before the nearest ball was a floor have chance alone.
+        nearest = f"{prefix}nearest_partner"
+        floor = metrics[nearest if nearest in metrics else f"{prefix}partner_chance"]
+        who = "the nearest ball" if nearest in metrics else "a random other ball"
+        rows.append(Row(f"Partner told, {balls}", f"{told:.0%}", f"{floor:.0%}", who))
     return rows
 
 
@@ -73,7 +75,9 @@ def error(metrics: Metrics) -> str:
 def partner(metrics: Metrics) -> str:
     """How often the trace, or attention, tells who bumped whom."""
     right, chance, told = (metrics[m] for m in ("partner", "partner_chance", "pair_recall"))
+    guessed = metrics.get("pair_recall_chance")
+    by_chance = "" if guessed is None else f", by chance {guessed:.0%}"
     return (
         f"In a collision a context that is a ball is the one that was hit in {right:.0%} of cases, "
-        f"by chance in {chance:.0%}; {told:.0%} of collisions are told."
+        f"by chance in {chance:.0%}; {told:.0%} of collisions are told{by_chance}."
     )

@@ -6,16 +6,19 @@ from typing import Any
 
 import torch
 
-from nps.experiments.balls.evaluation import Part, predict, summary
-from nps.experiments.balls.pictures import firing_figure, prediction_picture, rollout_gif
+from nps.experiments.balls.evaluation import Part, matched, predict, summary
+from nps.experiments.balls.firing import collisions_of_slots, firing_figure, one_rule
+from nps.experiments.balls.pictures import prediction_picture, rollout_gif
 from nps.experiments.balls.task import BallsTask
 from nps.inspect import figures
 from nps.inspect.report import Figure, Table, Text
 from nps.inspect.report import Part as ReportPart
 from nps.models.scoff import Scoff
+from nps.rules import Trace
 from nps.training.log import png
 
 DRAWN_SCENES = 2
+TOLD = "pair_recall_chance"
 
 
 @torch.no_grad()
@@ -73,9 +76,12 @@ def who_bumped_whom(name: str, metrics: dict[str, Any]) -> list[Text]:
     if "partner" not in metrics:
         return []
     told, chance, recall = (metrics[m] for m in ("partner", "partner_chance", "pair_recall"))
+    guessed = f" (at random: {metrics[TOLD]:.0%})" if TOLD in metrics else ""
+    near = metrics.get("nearest_partner")
+    floor = f"at random: {chance:.0%}" + ("" if near is None else f", the nearest: {near:.0%}")
     says = (
         f"{name}: the context of a colliding ball is the one it hits in {told:.0%} of cases "
-        f"(at random: {chance:.0%}); {recall:.0%} of all collisions are told."
+        f"({floor}); {recall:.0%} of all collisions are told{guessed}."
     )
     if "who_f1" in metrics:
         precise, found = metrics.get("who_precision", 0.0), metrics["who_recall"]
@@ -86,9 +92,10 @@ def who_bumped_whom(name: str, metrics: dict[str, Any]) -> list[Text]:
 def pictures(task: BallsTask, model: Scoff, part: Part, name: str) -> list[ReportPart]:
     """True and predicted frames and segments; and which rule fires on which slot."""
     part = part.first(DRAWN_SCENES)
-    images, _ = task.draw_frames(part.scenes)
+    images, labels = task.draw_frames(part.scenes)
     predicted = predict(task.config, model, part, images)
-    seen = task.config.seen_frames
+    change, seen = model.change(predicted), task.config.seen_frames
+    loud = None if task.reading is None else task.reading.loud
     word = "transfer" if part.transfer else "test"
     caption = f"{name}: true frames, predictions and their slots; without input after frame {seen}"
     drawn: list[ReportPart] = [
@@ -96,13 +103,21 @@ def pictures(task: BallsTask, model: Scoff, part: Part, name: str) -> list[Repor
     ]
     if not figures.available():  # Pillow comes with matplotlib
         return drawn
-    moving = f"{name}: the first scene as a moving picture"
+    moving = f"{name}: the first scene as a moving picture; rings mark true collisions"
     if predicted.trace is not None:
         moving += "; the arrow leads from the context to the slot that a rule changes most"
-    film = rollout_gif(images[:, 1:], predicted, model.change(predicted), seen)
+        moving += "" if loud is None else ", thin where the change is too small for a collision"
+    film = rollout_gif(images[:, 1:], predicted, change, seen, loud=loud or 0.0, scenes=part.scenes)
     drawn.append(Figure(f"rollout-{word}", film, moving))
     if predicted.trace is not None:
-        rule = predicted.trace.rule[0].cpu().numpy()
-        about = f"{name}: the rule that fires on each slot, stage by stage, in the first scene"
-        drawn.append(Figure(f"firing-{word}", firing_figure(rule, seen), about))
+        trace = Trace(*(x[0] for x in predicted.trace))
+        _, slot_of_ball = matched(task.config, part, predicted, labels)
+        hit = collisions_of_slots(part.scenes.collided[0, 1:], slot_of_ball[0], change.shape[-1])
+        what = "the context of each slot" if one_rule(trace) else "the rule that fires on each slot"
+        about = f"{name}: {what}, stage by stage, in the first scene. Shaded: a true "
+        about += "collision, blue if the context is the ball that is hit"
+        about += "" if loud is None else ". Bold: a change large enough for one"
+        drawn.append(
+            Figure(f"firing-{word}", firing_figure(trace, change[0], hit, seen, loud), about)
+        )
     return drawn

@@ -1,4 +1,4 @@
-"""What is measured of predicted frames, for each scene: segments, positions, errors, and floors.
+"""What is measured of predicted frames, for each scene: segments, positions, errors.
 
 Segments and true objects are compared frame by frame, and over the whole video, where an object has
 to keep its segment. Distances are in radii of a light ball, the unit of the world.
@@ -15,7 +15,7 @@ from nps.metrics.segmentation import adjusted_rand_index, count_table, ious, mat
 from nps.worlds.balls import BOX
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int64, Integer
+    from jaxtyping import Bool, Float, Int64, Integer, UInt8
 
 Measured = dict[str, Tensor]
 """name -> a number for each scene"""
@@ -101,3 +101,18 @@ def colour_segments(
     """The floor of perfect vision that tells colours apart, and no balls of one colour."""
     of_label = torch.cat([torch.zeros_like(colour[:, :1]), colour + 1], 1)
     return of_label.gather(1, labels.flatten(1).long()).view(labels.shape)
+
+
+def visible(labels: UInt8[Tensor, "B T H W"], balls: int) -> Bool[Tensor, "B T M"]:
+    """Which balls have a pixel."""
+    return torch.stack([(labels == i + 1).flatten(2).any(-1) for i in range(balls)], -1)
+
+
+def squared_error(
+    predicted: Float[Tensor, "B T 3 H W"], images: UInt8[Tensor, "B T H W 3"]
+) -> Float[Tensor, "B T 3 H W"]:
+    return (predicted - channels_first(images)).square()
+
+
+def channels_first(images: UInt8[Tensor, "B T H W 3"]) -> Float[Tensor, "B T 3 H W"]:
+    return images.permute(0, 1, 4, 2, 3).float() / 255.0

@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 
 from nps.experiments.balls.measures import centres
-from nps.inspect import style
-from nps.inspect.animations import Arrow, Scene, gif
+from nps.inspect.animations import Arrow, Ring, Scene, gif
 from nps.inspect.grids import grid, to_bytes
 from nps.models.scoff import Prediction
 from nps.rules import Trace
-from nps.worlds.balls import BOX
+from nps.worlds.balls import BOX, Scenes
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int64, Integer, UInt8
+    from jaxtyping import Float, Integer, UInt8
     from numpy import ndarray
 
 SLOT_COLOURS = (
@@ -49,37 +48,12 @@ def segment_picture(
     return picture
 
 
-def firing_figure(rule: Int64[ndarray, "T K M"], seen: int) -> bytes:
-    """Which rule fires on which slot when: the paper's figure, a column of stages for each frame.
-
-    Args:
-        rule: the rule that fired on slot m at stage k of frame t, or -1.
-        seen: number of frames with input; a line separates the others.
-    """
-    frames, stages, slots = rule.shape
-    with style.settings():
-        figure = style.new_figure(0.35 * slots + 0.8, style.WIDTH)
-        axis = figure.subplots()
-        cells = rule.transpose(2, 0, 1).reshape(slots, frames * stages)
-        for slot, row in enumerate(cells):
-            for column, number in enumerate(row):
-                if number >= 0:
-                    x = (column + 0.5) / stages
-                    colour = style.RULES[number % len(style.RULES)]
-                    axis.text(x, slot, str(number), color=colour, ha="center", va="center", size=7)
-        axis.set_xlim(0, frames)
-        axis.set_ylim(slots - 0.5, -0.5)
-        axis.set_yticks(range(slots))
-        axis.axvline(seen, color="black", linewidth=1)
-        axis.set_xlabel("predicted frame; right of the line without input")
-        axis.set_ylabel("slot")
-        return style.png(figure)
-
-
 FRAME_TIME = 400
 """Milliseconds of a frame in an animation."""
 SIDE = 256
 """Screen pixels of the side of a frame in an animation."""
+RING_APART = 1.5
+"""Pixels of a frame between a ball and its ring."""
 TITLES = ("true", "predicted", "slots")
 
 
@@ -89,11 +63,15 @@ def rollout_gif(
     change: Float[Tensor, "B T M"],
     seen: int,
     scene: int = 0,
+    *,
+    loud: float = 0.0,
+    scenes: Scenes | None = None,
 ) -> bytes:
     """One scene as a moving picture: the true frame, the predicted one, and its slots.
 
     An arrow leads from the contextual slot to the slot that a rule changes; if rules change several
-    slots, to the one that changes most. The line below names rule and slots.
+    slots, to the one that changes most. The line below names rule and slots. Balls that have hit
+    one another since the frame before have a ring in the true frame.
 
     Args:
         images: the true frames, of which the first is the first that is predicted.
@@ -101,13 +79,15 @@ def rollout_gif(
         change: how much the interaction changed each slot.
         seen: number of frames that were predicted from the true frame before.
         scene: which of the batch.
+        loud: how large a change is that tells of a collision; arrows of smaller ones are faint.
+        scenes: what is true, if collisions are to be marked.
     """
     size, frames, slots = images.shape[2], images.shape[1], predicted.slots.shape[2]
     segments = predicted.masks[scene].argmax(1)
     places = (centres(segments.unsqueeze(0), slots)[0].cpu() * (size / BOX) - 0.5).flip(-1)
     drawn = to_bytes(predicted.images[scene].permute(0, 2, 3, 1).cpu().numpy())
     colours = segment_picture(segments, slots)
-    scenes = []
+    moments = []
     for t, true in enumerate(images[scene].cpu().numpy()):
         visible = segments[t].unique().tolist()
         at = {m: tuple(places[t, m].tolist()) for m in range(slots) if m in visible}
@@ -118,11 +98,21 @@ def rollout_gif(
             if bound.primary not in at:
                 text += f" (slot {bound.primary} draws nothing)"
             elif bound.points(list(at)):
-                arrow = Arrow(at[bound.context], at[bound.primary])
+                faint = change[scene, t, bound.primary].item() <= loud
+                arrow = Arrow(at[bound.context], at[bound.primary], faint=faint)
         shown, arrows = [true, drawn[t], colours[t]], [None, arrow, None]
         labels = {str(m): place for m, place in at.items()}
-        scenes.append(Scene(shown, arrows, text, FRAME_TIME, TITLES, labels))
-    return gif(scenes, max(1, SIDE // size))
+        rings = [] if scenes is None else collision_rings(scenes, scene, t + 1, size)
+        moments.append(Scene(shown, arrows, text, FRAME_TIME, TITLES, labels, rings))
+    return gif(moments, max(1, SIDE // size))
+
+
+def collision_rings(scenes: Scenes, scene: int, frame: int, size: int) -> list[Ring]:
+    """Around each ball that has hit another since the frame before."""
+    hit = scenes.collided[scene, frame].any(-1).nonzero().flatten().tolist()
+    places = (scenes.position[scene, frame] * (size / BOX) - 0.5).flip(-1).tolist()
+    radii = (scenes.radius[scene] * (size / BOX)).tolist()
+    return [Ring((places[i][0], places[i][1]), radii[i] + RING_APART) for i in hit]
 
 
 class Bound(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -22,17 +23,26 @@ from nps.experiments.balls.tables import (
 from nps.experiments.balls.task import TRANSFER
 from nps.experiments.experiment import Experiment
 from nps.experiments.learning import learning
-from nps.experiments.results import by_variant, read_results
+from nps.experiments.results import Result, by_variant, read_results
 from nps.inspect.report import Part, Report, Table
+from nps.reading import exists, read_json
 
 SHORT = ("balls-scoff", "balls-attention", "balls-pnps", "balls", "balls-best", "balls-none")
 """The rows of the short table, above two floors."""
 
-CURVES = {"foreground ARI": "fg_ari", "ARI": "ari", "partner told": "partner"}
-"""Panel of the learning curves -> metric."""
+FLOORS_FILE = "floors.json"
+
+ERROR = "MSE / previous frame"
+CURVES: dict[str, str | tuple[str, str]] = {
+    "ARI of all pixels": "ari",
+    ERROR: ("mse", "copy_mse"),
+    "partner told": "partner",
+}
+"""Panel of the learning curves -> metric, or two of which the ratio is drawn."""
 LEARNING = (
-    "4 balls, validation scenes. Partner told: of colliding balls, how often the context is the "
-    "one that is hit"
+    "4 balls, validation scenes. MSE / previous frame: the error of the next frame over that of "
+    "copying the last one. Partner told: of colliding balls, how often the context is the one that "
+    "is hit"
 )
 
 
@@ -51,15 +61,28 @@ class Tested(TypedDict):
 
 def write_report(path: Path, experiment: Experiment) -> Report:
     """Tables and curves of the tested runs at `path`."""
-    results = by_variant(read_results(path), LABELS)
+    results = with_floors(by_variant(read_results(path), LABELS), path)
     report = Report("Bouncing balls: objects and rules learned from video")
     report.add(*changes.notice(results.values(), experiment))
     report.add(segmentation_table(results, ""), segmentation_table(results, TRANSFER))
     report.add(motion_table(results), *collision_table(results), *firing_table(results))
     report.add(*short_table(results))
-    report.add(*learning(results, LABELS, CURVES, "share or agreement", LEARNING))
+    curves = (results, LABELS, CURVES, "agreement, ratio or share", LEARNING)
+    report.add(*learning(*curves, ranges=True, log_panels=(ERROR,)))
     report.add(*changes.provenance(results.values(), experiment))
     return report
+
+
+def with_floors(results: Results, path: Path) -> dict[str, list[Result]]:
+    """Runs that were tested before a floor was added have it from the folder's floors.json.
+
+    `benchmarks/balls_floors.py` writes it: floors are of the test scenes, and need no model."""
+    file = path / FLOORS_FILE
+    floors = read_json(file, dict[str, float]) if exists(file) else {}
+    return {
+        name: [replace(run, test={**floors, **run.test}) for run in runs]
+        for name, runs in results.items()
+    }
 
 
 def short_table(results: Results) -> list[Part]:
@@ -80,8 +103,12 @@ def short_table(results: Results) -> list[Part]:
         of_balls, of_more = (cell(first, f"{p}{floor}_fg_ari") for p in ("", TRANSFER))
         all_pixels = cell(first, f"{TRANSFER}{floor}_ari")
         away = cell(first, f"{TRANSFER}{floor}_position_collision", ".2f")
-        rows.append([FLOORS[floor], NONE, of_balls, NONE, of_more, all_pixels, away, NONE])
-    caption = "The main comparison in short. Median over seeds (range)."
+        near = cell(first, f"{TRANSFER}nearest_partner", ".0%") if floor == "copy" else NONE
+        rows.append([FLOORS[floor], NONE, of_balls, NONE, of_more, all_pixels, away, near])
+    caption = (
+        "The main comparison in short. Median over seeds (range). Partner, of the previous frame: "
+        "the nearest ball in it."
+    )
     head = ["Model", "Paper", "FG-ARI", "Paper, 6–8", "FG-ARI, 6–8", "ARI, 6–8"]
     head += ["Bumped, 6–8", "Partner, 6–8"]
     return [Table(head, rows, caption, "short")]

@@ -7,6 +7,7 @@ balls at random, as the authors' program does, and draws the frames. Nothing but
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,10 +20,10 @@ from nps.experiments.balls.evaluation import (
     choose_reading,
     measure,
     predict,
-    squared_error,
     summary,
 )
-from nps.experiments.balls.measures import Measured
+from nps.experiments.balls.floors import closeness
+from nps.experiments.balls.measures import Measured, squared_error
 from nps.experiments.balls.pictures import prediction_picture
 from nps.experiments.balls.tracing import (
     SPLITS,
@@ -176,7 +177,13 @@ class BallsTask(Task):
 
     def measure(self, model: Scoff, part: Part) -> Measured:
         images, labels = self.draw_frames(part.scenes)
-        return measure(self.config, model, part, images, labels, self.reading)
+        near = self.closeness if part.rollout else None
+        return measure(self.config, model, part, images, labels, self.reading, near)
+
+    @cached_property
+    def closeness(self) -> float | None:
+        """How the floor that names the nearest ball is read: chosen on validation scenes, too."""
+        return closeness(self.scenes("validation"), self.config.seen_frames)
 
     def judge(self, measured: dict[str, Tensor], split: str) -> dict[str, Any]:
         """Means over scenes; of the test, apart for 4 balls and for 6 to 8."""
@@ -184,14 +191,8 @@ class BallsTask(Task):
             metrics = summary(measured)
             metrics.pop("firing_table", None)
             return {"score": metrics["mse"], **metrics}
-        transfer = measured.pop("transfer") > 0
-        metrics = summary({n: values[~transfer] for n, values in measured.items()}, self.reading)
-        others = summary({n: values[transfer] for n, values in measured.items()}, self.reading)
-        return {
-            "score": metrics["mse"],
-            **metrics,
-            **{f"{TRANSFER}{name}": value for name, value in others.items()},
-        }
+        metrics = of_both_kinds(measured, self.reading)
+        return {"score": metrics["mse"], **metrics}
 
     def test(self, model: Scoff) -> dict[str, Any]:
         self.reading = self.choose_reading(model)
@@ -232,6 +233,14 @@ class BallsTask(Task):
         images, _ = self.draw_frames(part.scenes)
         predicted = predict(self.config, model, part, images)
         return {"prediction": prediction_picture(images[:, 1:], predicted)}
+
+
+def of_both_kinds(measured: Measured, reading: Reading | None = None) -> dict[str, Any]:
+    """The metrics of tested scenes, apart for 4 balls and for 6 to 8."""
+    transfer = measured.pop("transfer") > 0
+    found = summary({n: values[~transfer] for n, values in measured.items()}, reading)
+    others = summary({n: values[transfer] for n, values in measured.items()}, reading)
+    return found | {f"{TRANSFER}{name}": value for name, value in others.items()}
 
 
 def fires(predicted: Prediction) -> Tensor:

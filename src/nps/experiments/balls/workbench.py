@@ -21,25 +21,24 @@ from nps.experiments.balls.config import BALLS
 from nps.experiments.balls.measures import slots_of_balls, tables
 from nps.experiments.balls.task import BallsTask
 from nps.experiments.stepping import KEPT, Episode, Frame, Rolled, SteppedWorkbench
+from nps.experiments.video_slots import (
+    READABLE,
+    as_bytes,
+    middles,
+    own_places,
+    readable,
+    rescaled,
+    unit,
+)
 from nps.inspect.grids import to_bytes
 from nps.inspect.playback import Playback
 from nps.models.scoff import Scoff
-from nps.perception.places import FASTEST, PLACE, in_radii
 from nps.training import rng
 from nps.worlds.balls import Scenes, make_scenes
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int64, UInt8
     from numpy import ndarray
-
-READABLE = ("column", "row", "velocity across", "velocity down")
-"""The first numbers of a slot with a place, as shares of the picture's side; velocities are ways
-of a frame."""
-SCALE = np.array([0.5, 0.5, 0.5 * FASTEST, 0.5 * FASTEST])
-OFFSET = np.array([0.5, 0.5, 0.0, 0.0])
-"""From a slot's numbers to these."""
-FAINT = 4.0
-"""Pixels that a slot has to draw to have a place, where slots have none of their own."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +84,11 @@ class BallsWorkbench(SteppedWorkbench[Scene, State]):
         return tuple(f"z{i}" for i in range(self.task.config.slot_dim))
 
     def features(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M F"]:
-        return OFFSET + SCALE * slots[..., : 2 * PLACE] if self.model.placed else slots
+        return readable(slots) if self.model.placed else slots
 
     def direction(self, feature: str) -> Float[ndarray, "D"]:
-        at = self.feature_names.index(feature)
-        along: ndarray = np.eye(self.task.config.slot_dim)[at]
-        return along / SCALE[at] if self.model.placed else along
+        index = self.feature_names.index(feature)
+        return unit(index, self.task.config.slot_dim, placed=self.model.placed)
 
     def layer_slots(self, before: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M D"]:
         """The layer reads places and velocities in radii."""
@@ -199,25 +197,10 @@ class BallsWorkbench(SteppedWorkbench[Scene, State]):
         )
 
     def _places(
-        self, slots: ndarray, masks: Float[ndarray, "M H W"], present: Tensor | None
+        self, slots: ndarray, own: Float[ndarray, "M H W"], present: Tensor | None
     ) -> Float[ndarray, "M 2"]:
         """Of slots with a place that see something; else the middle of what a slot draws."""
-        if self.model.placed:
-            column, row = self.features(slots)[:, :2].T.clip(0.0, 1.0)
-            there = np.ones(len(slots), bool) if present is None else present[0].cpu().numpy()
-        else:
-            along = (np.arange(masks.shape[-1]) + 0.5) / masks.shape[-1]
-            ink = np.where(masks > 0.5, masks, 0.0)
-            area = ink.sum((1, 2))
-            there, whole = area >= FAINT, np.maximum(area, FAINT)
-            row, column = ink.sum(2) @ along / whole, ink.sum(1) @ along / whole
-        return np.where(there[:, None], np.stack([row, column], -1), np.nan)
-
-
-def rescaled(slots: Float[ndarray, "*batch D"], radius: float) -> Float[ndarray, "*batch D"]:
-    found: ndarray = in_radii(torch.from_numpy(np.asarray(slots)), radius).numpy()
-    return found
-
-
-def as_bytes(image: Float[Tensor, "3 H W"]) -> UInt8[ndarray, "H W 3"]:
-    return to_bytes(image.movedim(0, -1).cpu().numpy())
+        if not self.model.placed:
+            return middles(own)
+        there = np.ones(len(slots), bool) if present is None else present[0].cpu().numpy()
+        return np.where(there[:, None], own_places(slots), np.nan)

@@ -71,6 +71,12 @@ class BlocksWorkbench(WorldModelWorkbench):
             for key, way in ARROWS.items()
         }
 
+    @cached_property
+    def opening(self) -> int:
+        """The first episode with a push, after which something can be seen."""
+        pushes = self.task.sets["validation"].outcome[:, :-1] == Outcome.PUSH
+        return int(pushes.any(-1).int().argmax())
+
     # -- which slot shows which block ---------------------------------------------------------
 
     @cached_property
@@ -106,6 +112,16 @@ class BlocksWorkbench(WorldModelWorkbench):
         places = self.features(slots.cpu().numpy())
         cell = np.clip(np.floor(places * GRID), 0, GRID - 1).astype(np.int8)
         return torch.from_numpy(cell).to(slots.device)[..., self.slot_of.slot, :]
+
+    def places(
+        self, slots: Float[ndarray, "n M D"], maps: Float[Tensor, "n M h w"]
+    ) -> Float[ndarray, "n M 2"]:
+        """The middles of the blocks' cells: a block stands in one, wherever a probe reads it."""
+        found = super().places(slots, maps)
+        if self.probe is None or not self.slot_of.one_to_one:
+            return found
+        cell: ndarray = np.clip(np.floor(found * GRID), 0, GRID - 1)
+        return np.asarray((cell + 0.5) / GRID)
 
     # -- the truth ----------------------------------------------------------------------------
 

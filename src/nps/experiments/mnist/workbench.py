@@ -4,7 +4,7 @@ Each step encodes the picture that the model has drawn, lets a rule change the s
 result, as in the paper's figure of composed operations. In the slot alone rules do not compose:
 see docs/notes/mnist.md. Another action is another operation; an action just after the last step
 makes the chain longer. Single slots are not drawn: the decoder draws what rules make of a slot, not
-what the encoder gives.
+what the encoder gives. The image before and after a step is the one that the model has drawn.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from torch import Tensor
 from nps.experiments.following import FollowedWorld
 from nps.experiments.mnist.task import MnistTask
 from nps.experiments.stepping import Episode, Frame, SteppedWorkbench
-from nps.experiments.world_models.probes import LEAST, Probe
+from nps.experiments.world_models.probes import LEAST, Probe, said
 from nps.inspect.grids import grey
+from nps.inspect.playback import Playback
 from nps.inspect.workbench import World, require_index
-from nps.models.digits import OPERATION, DigitTransformation
+from nps.models.digits import IMAGE, OPERATION, DigitTransformation
 from nps.training import rng
 from nps.worlds.transformations import paste, transform
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float, Int, UInt8
     from numpy import ndarray
 
 LONGEST = 10
@@ -126,6 +127,10 @@ class MnistWorkbench(SteppedWorkbench[Chain, Digit]):
             return tuple(f"z{i}" for i in range(self.task.config.slot_dim))
         return self.probe.names
 
+    @property
+    def reading(self) -> str:
+        return "" if self.probe is None else said(self.probe)
+
     def features(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M F"]:
         found = slots if self.probe is None else self.probe.read(slots)
         if slots.shape[-2] > OPERATION:
@@ -213,6 +218,14 @@ class MnistWorkbench(SteppedWorkbench[Chain, Digit]):
             at = [self.feature_names.index(name) for name in SHAPE[:2]]
             return self.features(slots)[:, at].clip(0.0, 1.0)
         return np.stack([shape(picture[None])[0, :2], np.full(2, np.nan)])
+
+    def pictures_of_step(
+        self, playback: Playback, step: int, slot: int
+    ) -> tuple[UInt8[ndarray, "H W 3"], UInt8[ndarray, "H W 3"]] | None:
+        if slot != IMAGE or playback.predicted is None:
+            return None
+        before, after = playback.predicted[step : step + 2]
+        return before, after
 
     def world(self, seed: int) -> World:
         require_index("seed", seed, 2**31)

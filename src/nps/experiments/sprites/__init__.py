@@ -24,7 +24,11 @@ from nps.experiments.sprites.inspect import inspect_sprites
 from nps.experiments.sprites.presets import PRESETS, QUICK
 from nps.experiments.sprites.report import Tested, write_report
 from nps.experiments.sprites.task import SpritesTask
+from nps.experiments.sprites.workbench_op3 import OP3Workbench
+from nps.experiments.sprites.workbench_tracker import TrackerWorkbench
 from nps.inspect.report import Part, Report
+from nps.inspect.workbench import Workbench
+from nps.models.tracker import Tracker
 
 __all__ = ["PRESETS", "QUICK", "Config", "Sprites", "SpritesTask"]
 
@@ -52,3 +56,6 @@ class Sprites(Experiment[Config, SpritesTask]):
 
     def inspect(self, task: SpritesTask, model: Any, options: Any) -> Sequence[Part]:
         return inspect_sprites(task, model)
+
+    def workbench(self, task: SpritesTask, model: Any) -> Workbench:
+        return (TrackerWorkbench if isinstance(model, Tracker) else OP3Workbench)(task, model)

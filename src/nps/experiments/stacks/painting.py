@@ -23,28 +23,29 @@ SMALLEST = 1e-3
 
 
 def spread(
-    masks: Float[Tensor, "M m m"], boxes: Float[Tensor, "M 4"]
-) -> Float[Tensor, "M PIXELS PIXELS"]:
+    masks: Float[Tensor, "*batch M m m"], boxes: Float[Tensor, "*batch M 4"]
+) -> Float[Tensor, "*batch M PIXELS PIXELS"]:
     """Masks in their boxes: how much of each pixel belongs to each shape.
 
     Args:
         masks: from 0 to 1.
         boxes: column and row of the centre, width and height, in sides of the picture.
     """
-    at = grid(PIXELS, 1, masks.device).expand(len(masks), -1, -1)
-    within = 2 * (at - boxes[:, None, :2]) / boxes[:, None, 2:].clamp(min=SMALLEST)
+    one_by_one = masks.flatten(0, -3).unsqueeze(1)
+    middle, side = boxes.flatten(0, -2).unsqueeze(1).split(2, -1)
+    within = 2 * (grid(PIXELS, 1, masks.device) - middle) / side.clamp(min=SMALLEST)
     within = within.view(-1, PIXELS, PIXELS, 2)
-    shown = F.grid_sample(masks.unsqueeze(1), within, padding_mode="zeros", align_corners=False)
-    return shown.squeeze(1)
+    shown = F.grid_sample(one_by_one, within, padding_mode="zeros", align_corners=False)
+    return shown.view(*masks.shape[:-2], PIXELS, PIXELS)
 
 
 def paint(
-    shares: Float[Tensor, "M PIXELS PIXELS"], colour: Int[Tensor, "M"]
-) -> UInt8[Tensor, "PIXELS PIXELS 3"]:
+    shares: Float[Tensor, "*batch M PIXELS PIXELS"], colour: Int[Tensor, "M"]
+) -> UInt8[Tensor, "*batch PIXELS PIXELS 3"]:
     """Shapes in their colours, the lowest first."""
     picture = empty_room(shares.device).float()
     ink = torch.tensor(PALETTE, dtype=picture.dtype, device=shares.device)
-    for share, number in zip(shares.unsqueeze(-1), colour, strict=True):
+    for share, number in zip(shares.unsqueeze(-1).unbind(-4), colour, strict=True):
         picture = torch.lerp(picture, ink[number], share)
     return picture.round().to(torch.uint8)
 

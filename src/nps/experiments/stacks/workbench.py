@@ -7,9 +7,7 @@ added to the slot: of that, a way of one frame can be read, but no place.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -19,37 +17,29 @@ from torch import Tensor
 
 from nps.errors import UserError
 from nps.experiments.stacks.evaluation import errors
-from nps.experiments.stacks.painting import PIXELS, paint, spread
+from nps.experiments.stacks.falls import Fall, fall_of
+from nps.experiments.stacks.painting import paint, spread
+from nps.experiments.stacks.play import KEYS, SHAPES, TowerWorld, action_names
 from nps.experiments.stacks.task import StacksTask
-from nps.experiments.stepping import KEPT, Episode, Frame, SteppedWorkbench, require_feature
+from nps.experiments.stepping import KEPT, Frame, SteppedWorkbench, require_feature
 from nps.inspect.edits import Edits
 from nps.inspect.grids import to_bytes
 from nps.inspect.playback import Playback
+from nps.inspect.workbench import World
 from nps.models.rpin import CELLS, LATENT, MASK, RPIN
 from nps.worlds import stacks
-from nps.worlds.stacks import BOX, KINDS, Episodes
+from nps.worlds.stacks import BOX
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, UInt8
+    from jaxtyping import Float
     from numpy import ndarray
 
-COLOURS = ("red", "green", "blue", "yellow", "cyan", "magenta")
 PLACES = ("column", "row", "width", "height")
 """What a box says, in its order."""
 WAYS = ("way across", "way down")
 """Of one frame; shown of what the rule layer reads, where slots are added to."""
 SHOWN = 2
 """Of `PLACES`: all boxes have the same size."""
-
-
-@dataclass(frozen=True)
-class Fall(Episode):
-    tower: Episodes
-    images: UInt8[Tensor, "T+1 H W 3"]
-    centres: Float[Tensor, "T+1 M 2"]
-    """Columns and rows."""
-    slots: Float[Tensor, "M C 7 7"]
-    """Of the picture."""
 
 
 class StacksWorkbench(SteppedWorkbench[Fall, Tensor]):
@@ -60,10 +50,14 @@ class StacksWorkbench(SteppedWorkbench[Fall, Tensor]):
     fps = 8.0
     error_name = "1000 × squared distance"
     decodes = True
+    actions = action_names([f"shape {m}" for m in range(SHAPES)])
+    """Of play; nothing acts in the recorded episodes."""
+    keys = KEYS
 
     def __init__(self, task: StacksTask, model: RPIN) -> None:
         super().__init__(task, model)
         self._fall = lru_cache(KEPT)(self._make_fall)
+        self._told = lru_cache(1)(self._make_told)
 
     def count(self) -> int:
         return len(self.task.episodes["validation"].kind)
@@ -76,21 +70,11 @@ class StacksWorkbench(SteppedWorkbench[Fall, Tensor]):
     def episode(self, number: int, acted: Mapping[int, int]) -> Fall:
         return self._fall(number)
 
-    @torch.no_grad()
     def _make_fall(self, number: int) -> Fall:
-        frames = self.task.config.test_frames
         tower = self.task.episodes["validation"].at(slice(number, number + 1))
-        every = [stacks.render(tower.shapes(t), tower.colour, pixels=PIXELS, samples=1)
-                 for t in range(frames + 1)]  # fmt: skip
-        given = stacks.render(tower.shapes(0), tower.colour, pixels=self.task.config.pixels)
-        boxes = stacks.boxes(tower.position[:, 0])
-        slots = self.model.encode(self.model.backbone(given), boxes)[0]
-        colours = [COLOURS[i] for i in tower.colour[0].tolist()]
-        kinds = [KINDS[i] for i in tower.kind[0].tolist()]
-        names = tuple(f"{colour} {kind}" for colour, kind in zip(colours, kinds, strict=True))
-        events = tuple(happened(tower, colours, t) for t in range(frames))
-        centres = stacks.centres(tower.position[0, : frames + 1])
-        return Fall(events, names, None, tower, torch.cat(every), centres, slots)
+        shown = slice(self.task.config.test_frames + 1)
+        over_time = ("position", "rotation", "touched", "grounded")
+        return fall_of(tower._replace(**{k: getattr(tower, k)[:, shown] for k in over_time}))
 
     # -- what can be read of a slot -----------------------------------------------------------
 
@@ -147,11 +131,19 @@ class StacksWorkbench(SteppedWorkbench[Fall, Tensor]):
         return super().play(episode, edits)
 
     def start(self, episode: Fall) -> Tensor:
-        return episode.slots
+        tower = episode.tower
+        given = stacks.render(tower.shapes(0), tower.colour, pixels=self.task.config.pixels)
+        boxes = stacks.boxes(tower.position[:, 0])
+        return self.model.encode(self.model.backbone(given), boxes)[0]
 
     def advance(self, episode: Fall, state: Tensor, step: int) -> Tensor:
-        latent = torch.zeros(1, LATENT, device=state.device)
-        return self.model.step(state.unsqueeze(0), latent, step)[0]
+        told = self._told(max(step + 1, self.task.config.test_frames))
+        return self.model.step(state.unsqueeze(0), told[:, step])[0]
+
+    @torch.no_grad()
+    def _make_told(self, steps: int) -> Float[Tensor, "1 T C"]:
+        """What the likeliest latent says in each frame."""
+        return self.model.told(torch.zeros(1, LATENT, device=self.task.device), steps)
 
     def slots_of(self, state: Tensor) -> Float[Tensor, "M C 7 7"]:
         return state
@@ -160,30 +152,31 @@ class StacksWorkbench(SteppedWorkbench[Fall, Tensor]):
         return slots
 
     def frame(self, episode: Fall, state: Tensor, step: int) -> Frame:
-        flat, true = state.flatten(1), episode.centres[step]
-        if step:
-            boxes = self.model.box(flat).float()
-            masks = self.model.mask(flat).float().sigmoid().unflatten(-1, (MASK, MASK))
-        else:
-            boxes = torch.cat([true, torch.full_like(true, BOX)], -1)
-            masks = stacks.masks(episode.tower.shapes(0))[0].float()
+        return self.frames(episode, [state], step)[0]
+
+    def frames(self, episode: Fall, states: Sequence[Tensor], first: int) -> list[Frame]:
+        """All at once: the first layer of the masks is 13 MB, to be read once and not 30 times."""
+        flat, some = torch.stack([*states]).flatten(2), slice(first, first + len(states))
+        true, images = episode.centres[some], episode.images[some]
+        boxes = self.model.box(flat).float()
+        masks = self.model.mask(flat).float().sigmoid().unflatten(-1, (MASK, MASK))
+        if not first:  # is given
+            boxes[0] = torch.cat([true[0], torch.full_like(true[0], BOX)], -1)
+            masks[0] = stacks.masks(episode.tower.shapes(0))[0]
         shares = spread(masks, boxes)
-        drawn = paint(shares, episode.tower.colour[0]) if step else episode.images[0]
-        return Frame(
-            episode.images[step].cpu().numpy(),
-            drawn.cpu().numpy(),
-            flat.cpu().numpy(),
-            error=float(errors(boxes[:, :2], true)),
-            masks=to_bytes(shares.cpu().numpy()),
-            places=boxes[:, :2].flip(-1).clamp(0.0, 1.0).cpu().numpy(),
-        )
+        drawn = paint(shares, episode.tower.colour[0])
+        if not first:
+            drawn[0] = images[0]
+        seen = to_bytes(shares.cpu().numpy())
+        centres = boxes[..., :2]
+        away = torch.linalg.vector_norm(centres - true, dim=-1)
+        places = centres.flip(-1).clamp(0.0, 1.0)
+        parts = (images, drawn, flat, errors(centres, true), places, away)
+        shown = zip(*(part.cpu().numpy() for part in parts), seen, strict=True)
+        return [
+            Frame(image, own, slots, float(error), masks=mask, places=place, away=far)
+            for image, own, slots, error, place, far, mask in shown
+        ]
 
-
-def happened(tower: Episodes, names: list[str], step: int) -> str:
-    """Which shapes meet, or reach the floor or a wall, in a step."""
-    before, after = (tower.touched[0, t] for t in (step, step + 1))
-    met = (after & ~before).tolist()
-    landed = (tower.grounded[0, step + 1] & ~tower.grounded[0, step]).tolist()
-    pairs = itertools.combinations(range(len(names)), 2)
-    meets = [f"{names[i]} meets {names[j]}" for i, j in pairs if met[i][j]]
-    return ", ".join([*meets, *(f"{n} lands" for n, now in zip(names, landed, strict=True) if now)])
+    def world(self, seed: int) -> World:
+        return TowerWorld(self, seed)

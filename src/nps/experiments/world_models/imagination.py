@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nps.experiments.world_models.places import if_any
 from nps.experiments.world_models.scenes import Scene, frames
 from nps.experiments.world_models.unrolling import predict
 from nps.inspect.playback import Record
@@ -80,7 +81,7 @@ class Imagination(World):
             slot = int(away.argmax())
             self._parted = Parted(self._step, slot, last_rule(self._record, slot))
         maps = self._bench.maps(scene.images)
-        places = self._bench.places(self._slots[None].cpu().numpy(), maps)[0]
+        places = if_any(self._bench.places(self._slots[None].cpu().numpy(), maps))
         record = self._record
         return Moment(
             self._step,
@@ -91,7 +92,7 @@ class Imagination(World):
             self._event,
             [] if record is None else record.rule[0].tolist(),
             [] if record is None else record.context[0].tolist(),
-            places,
+            None if places is None else places[0],
             self._parted,
         )
 

@@ -141,6 +141,14 @@ class SlotProbes:
         return self.probes[slot].direction(name)
 
 
+def said(probe: Probe | SlotProbes) -> str:
+    """How well it reads, in a sentence."""
+    names = ", ".join(
+        f"{name} {r2:.2f}" for name, r2 in zip(probe.names, probe.r2.tolist(), strict=True)
+    )
+    return f"Slots are read by a linear probe; its R² on held-out images: {names}."
+
+
 def _pairs(slots: ndarray, values: ndarray) -> tuple[ndarray, ndarray]:
     """All slots in a row, without those that have no values."""
     x, y = (part.reshape(-1, part.shape[-1]).astype(np.float64) for part in (slots, values))

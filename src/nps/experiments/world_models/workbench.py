@@ -9,6 +9,7 @@ validation set.
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from nps.errors import UserError
 from nps.experiments.world_models.nearest import AT_ONCE, Pool
-from nps.experiments.world_models.probes import Probe, SlotProbes
+from nps.experiments.world_models.places import if_any, told_apart
+from nps.experiments.world_models.probes import Probe, SlotProbes, said
 from nps.experiments.world_models.scenes import Scene, frames, recorded_scene
 from nps.experiments.world_models.unrolling import Unrolled, unroll
 from nps.inspect.edits import Edits
@@ -59,6 +61,14 @@ class WorldModelWorkbench(Workbench):
         super().__init__(task, model)
         self.pool = Pool(model, task.sets["train"])
         self._unedited = lru_cache(KEPT)(self._compute_unedited)
+
+    @cached_property
+    def encoder(self) -> str:  # type: ignore[override]
+        """Equal for models whose encoders have the same weights."""
+        found = sha256()
+        for name, tensor in self.model.encoder.state_dict().items():
+            found.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     # -- episodes -----------------------------------------------------------------------------
 
@@ -115,7 +125,7 @@ class WorldModelWorkbench(Workbench):
             feature_names=self.feature_names,
             slot_names=self.slot_names,
             masks=as_masks(truth.maps),
-            places=self.places(slots, truth.maps),
+            places=if_any(self.places(slots, truth.maps)),
             actions=scene.actions.cpu().numpy() if discrete else None,
             events=scene.events,
             record=unrolled.record,
@@ -146,6 +156,10 @@ class WorldModelWorkbench(Workbench):
             return self.probe.names
         return tuple(f"z{d}" for d in range(self.task.config.slot_dim))
 
+    @property
+    def reading(self) -> str:
+        return "" if self.probe is None else said(self.probe)
+
     def features(self, slots: Float[ndarray, "*batch M D"]) -> Float[ndarray, "*batch M F"]:
         found = slots if self.probe is None else self.probe.read(slots)
         return np.asarray(found, np.float32)
@@ -169,7 +183,7 @@ class WorldModelWorkbench(Workbench):
         """Row and column of each slot as shares of the picture, as the probe reads them; without
         one, where the slot looks in the true image."""
         if self.probe is None:
-            return centres(maps)
+            return told_apart(centres(maps))
         found = self.features(slots)
         return np.stack([found[..., self.probe.names.index(name)] for name in PLACE], -1)
 

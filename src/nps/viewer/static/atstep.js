@@ -1,7 +1,7 @@
 // What can be changed at one step: which rule fires on a slot and what it reads, and what the slot
 // is before the step.
 import { isFrozen } from "./api.js";
-import { el, indexed, menu } from "./dom.js";
+import { el, indexed, menu, para } from "./dom.js";
 import { forceChoice, placeSlot } from "./edits.js";
 import { changeEdits, model, select, session } from "./session.js";
 import { state } from "./state.js";
@@ -22,7 +22,8 @@ function slotHere(play) {
 
 export function forceFields() {
   const { play } = session;
-  if (!play.hasRules) return null;
+  const { forces } = model();
+  if (!play.hasRules || !forces) return null;
   const [step, stage, slot] = [state.t, Math.min(state.stage, play.stages - 1), slotHere(play)];
   const found = (state.edits.forced ?? []).find((entry) =>
     entry.step === step && (entry.stage ?? 0) === stage && entry.slot === slot);
@@ -34,15 +35,24 @@ export function forceFields() {
     state.edits, { step, stage, slot, rule: value(rule), context: value(context) },
     model().kind === "sequential",
   ));
-  const rule = menu("Rule that fires", [FREE, [-1, "nothing"], ...indexed(model().rules)], {
+  if (play.isEmpty(step, slot)) {
+    return el("div", { class: "fields" }, field("on", slots),
+      para("This slot is empty at this step: no rule may fire on it."));
+  }
+  // Only what the layer allows.
+  const off = [...forces.off, ...(state.edits.disabled ?? [])];
+  const rules = indexed(model().rules).filter(([i]) => !off.includes(i) || i === found?.rule);
+  const read = indexed(play.slotNames).filter(([i]) =>
+    (i !== slot || forces.itself) && !play.isEmpty(step, i));
+  const rule = menu("Rule that fires", [FREE, [-1, "nothing"], ...rules], {
     "data-key": "force rule", value: found?.rule ?? "", disabled: isFrozen(), onchange: apply,
   });
-  const context = menu("Slot that it reads", [FREE, ...indexed(play.slotNames)], {
+  const context = menu("Slot that it reads", [FREE, ...read], {
     "data-key": "force context", value: found?.context ?? "", disabled: isFrozen(), onchange: apply,
   });
   return el("div", { class: "fields" },
     play.stages > 1 ? field("stage", stageMenu(play, stage, slot)) : null,
-    field("on", slots), field("fires", rule), field("reading", context));
+    field("on", slots), field("fires", rule), forces.context ? field("reading", context) : null);
 }
 
 function stageMenu(play, stage, slot) {

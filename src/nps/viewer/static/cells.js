@@ -3,6 +3,7 @@
 import { VARIANTS, ruleInk, ruleName, ruleVariant, themeColour } from "./colours.js";
 import { DIFFERENCES, differenceAt, differenceImage, matchRules } from "./difference.js";
 import { ruleImage } from "./raster.js";
+import { sameRules } from "./session.js";
 
 const images = new WeakMap(); // playback → its image, with the number of steps it was made for
 
@@ -129,7 +130,7 @@ function drawGrid(context, box, play, cell, each) {
 }
 
 export function differenceLane(play, other) {
-  const match = matchRules(play, other);
+  const match = matchRules(play, other, sameRules());
   const colours = ["null", "same", "wrong", "accent", "second"].map((name) =>
     [...rgbOf(themeColour(name)), 255]);
   const image = differenceImage(play, other, match, colours);

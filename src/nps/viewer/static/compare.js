@@ -3,7 +3,8 @@ import { isFrozen, isKnown } from "./api.js";
 import { ruleTag } from "./colours.js";
 import { countDifferences, matchRules } from "./difference.js";
 import { el, fill, menu, number, para, percent } from "./dom.js";
-import { compareWith, model, otherModel, session, setTime, shortTitles } from "./session.js";
+import { compareWith, model, otherModel, sameRules, session, setTime } from "./session.js";
+import { comparableErrors, shortTitles } from "./session.js";
 import { on, state } from "./state.js";
 
 const OTHER_EPISODE = "These models do not show the same episode: they were trained on different "
@@ -36,7 +37,7 @@ function showCompare() {
   if (other && other.same !== play.same) {
     parts.push(para(OTHER_EPISODE, "note"));
   } else if (other) {
-    parts.push(scoreTable(play, other), whereTheyPart(play, other));
+    parts.push(scoreTable(play, other), whereTheyPart(play, other), ...provisos(play));
     if (play.hasRules && other.hasRules) parts.push(...rulesCompared(play, other));
     else if (play.hasRules !== other.hasRules) {
       const without = play.hasRules ? otherModel() : model();
@@ -56,12 +57,28 @@ function scoreTable(play, other) {
     "tr", {}, el("th", { text: name }), el("td", { text: one }), el("td", { text: two }),
   );
   const key = (kind, text) => el("th", {}, el("i", { class: `line ${kind}` }), text);
+  const together = comparableErrors();
   return el("table", { class: "numbers versus" },
-    el("tr", {}, el("td", { class: "soft", text: play.errorName }), key("one", model().title), key("two", otherModel().title)),
-    row("mean", number(mean(play.error)), number(mean(other.error))),
-    row("last frame", number(play.error.at(-1)), number(other.error.at(-1))),
+    el("tr", {}, el("td", { class: "soft", text: together ? play.errorName : "" }),
+      ...shortTitles().map((title, i) => key(["one", "two"][i], title))),
+    together ? row("mean", number(mean(play.error)), number(mean(other.error))) : null,
+    together ? row("last frame", number(play.error.at(-1)), number(other.error.at(-1))) : null,
     play.right && other.right
       ? row(`frames right, of ${play.steps}`, count(play.right), count(other.right)) : null);
+}
+
+/** What has to be known before the two are judged. */
+function provisos(play) {
+  const found = [];
+  for (const each of [model(), otherModel()]) {
+    if (each.edited) found.push(para(`${each.title}: ${each.edited}.`));
+    if (each.training) found.push(para(`${each.title}: ${each.training}.`, "note"));
+  }
+  if (!comparableErrors()) {
+    found.push(para(`${play.errorName}: each model has encodings of its own, so these numbers are `
+      + "not compared, and each curve has its own scale."));
+  }
+  return found;
 }
 
 /** The first frame that one predicts rightly and the other does not. */
@@ -76,22 +93,26 @@ function whereTheyPart(play, other) {
 }
 
 function rulesCompared(play, other) {
-  const match = matchRules(play, other);
+  const match = matchRules(play, other, sameRules());
   const [, same, different, one, two] = countDifferences(play, other, match);
   const all = same + different + one + two;
   const share = (count) => percent(all ? count / all : 0);
   const key = (kind, text, count) => el("li", {}, el("i", { class: `cellkey ${kind}` }),
     `${text}: ${share(count)}`);
   const [first, second] = shortTitles();
-  const pairs = match.map((a, b) => ({ a, b })).filter(({ a }) => a >= 0);
   return [
     el("section", {}, el("h3", { text: "Difference" }), el("ul", { class: "legend" },
       key("same", "the same rule", same), key("different", "different rules", different),
       key("one", `only ${first} fires`, one), key("two", `only ${second} fires`, two))),
-    el("section", {}, el("h3", { text: "Rules that mean the same" }),
-      para("Paired by how often they fire together in this episode."),
-      pairs.length ? el("ul", { class: "pairs" }, pairs.map(({ a, b }) =>
-        el("li", {}, ruleTag(model(), a), "↔", ruleTag(otherModel(), b))))
-        : para("None fire together.")),
+    el("section", {}, el("h3", { text: "Rules that mean the same" }), pairing(match)),
   ];
+}
+
+function pairing(match) {
+  if (sameRules()) return para("All of them, one by one: one run is an edit of the other.");
+  const pairs = match.map((a, b) => ({ a, b })).filter(({ a }) => a >= 0);
+  if (!pairs.length) return para("None fire together more often than by chance.");
+  return [para("Paired by how often they fire together in this episode."),
+    el("ul", { class: "pairs" }, pairs.map(({ a, b }) =>
+      el("li", {}, ruleTag(model(), a), "↔", ruleTag(otherModel(), b))))];
 }

@@ -3,6 +3,7 @@
 import { visibleSteps } from "./cells.js";
 import { themeColour } from "./colours.js";
 import { number } from "./dom.js";
+import { comparableErrors } from "./session.js";
 
 /** The metric of each frame; grey and dashed without edits, orange of another model. */
 export function errorLane(play, base, other) {
@@ -11,23 +12,28 @@ export function errorLane(play, base, other) {
     { play: other, colour: "second", dash: [], name: "other" },
     { play, colour: "accent", dash: [], name: "edited" },
   ].filter((curve) => curve.play);
-  const values = curves.flatMap((curve) => curve.play.error).filter((x) => x !== null);
-  const top = values.length ? Math.max(...spread(values)) : 1;
-  const bottom = values.length ? Math.min(0, ...spread(values)) : 0;
-  const range = top - bottom || 1;
+  const apart = other && !comparableErrors();
+  const shared = rangeOf(curves.filter((curve) => !apart || curve.play === play));
+  const own = apart ? rangeOf(curves.filter((curve) => curve.play === other)) : shared;
   return {
-    label: play.errorName, height: 58, frames: true, note: values.length ? number(top) : "",
+    label: play.errorName, height: 58, frames: true, note: shared ? number(shared.top) : "",
     draw(context, box) {
       const [inner, floor] = [box.height - 18, box.y + box.height - 8];
-      const yOf = (value) => floor - ((value - bottom) / range) * inner;
+      const scaled = (range) => (value) => {
+        const { bottom, top } = range ?? { bottom: 0, top: 1 };
+        return floor - ((value - bottom) / (top - bottom || 1)) * inner;
+      };
+      const yOf = scaled(shared);
+      const ownY = scaled(own);
       context.strokeStyle = themeColour("line");
       context.lineWidth = 1;
       context.beginPath();
-      context.moveTo(box.x, Math.round(yOf(bottom)) + 0.5);
-      context.lineTo(box.x + box.width, Math.round(yOf(bottom)) + 0.5);
+      context.moveTo(box.x, Math.round(yOf(shared?.bottom ?? 0)) + 0.5);
+      context.lineTo(box.x + box.width, Math.round(yOf(shared?.bottom ?? 0)) + 0.5);
       context.stroke();
-      for (const curve of curves) drawCurve(context, box, curve, yOf);
-      for (const each of [other, play]) if (each?.right) drawWrong(context, box, each, yOf);
+      for (const curve of curves) drawCurve(context, box, curve, curve.play === other ? ownY : yOf);
+      if (other?.right) drawWrong(context, box, other, ownY);
+      if (play.right) drawWrong(context, box, play, yOf);
       drawParting(context, box, play);
       context.fillStyle = themeColour("faint");
       context.font = "10px system-ui, sans-serif";
@@ -42,6 +48,14 @@ export function errorLane(play, base, other) {
       return `frame ${t}: ${play.errorName} ${parts.reverse().join(", ")}${verdict}`;
     },
   };
+}
+
+/** From 0, or below it, to the largest value; null if no value is known. */
+function rangeOf(curves) {
+  const values = curves.flatMap((curve) => curve.play.error).filter((x) => x !== null);
+  if (!values.length) return null;
+  const some = spread(values);
+  return { bottom: Math.min(0, ...some), top: Math.max(...some) };
 }
 
 /** Of very many values only some are given to Math.max, which takes them as arguments. */
@@ -96,7 +110,7 @@ function drawWrong(context, box, play, yOf) {
 
 /** From where an edited roll-out, or an imagination, is another one. */
 function drawParting(context, box, play) {
-  const at = play.firstDifference ?? play.parted?.step ?? null;
+  const at = play.firstDifference ?? play.firstChange ?? play.parted?.step ?? null;
   if (at === null) return;
   const x = Math.round(box.xOf(at)) + 0.5;
   context.strokeStyle = themeColour("soft");
@@ -109,7 +123,8 @@ function drawParting(context, box, play) {
   context.setLineDash([]);
   context.fillStyle = themeColour("soft");
   context.font = "10px system-ui, sans-serif";
-  const text = play.firstDifference === null ? "they part here" : "differs from here";
+  const text = play.parted ? "they part here" : play.firstDifference === null
+    ? "encodings differ from here" : "differs from here";
   const left = x + 4 + context.measureText(text).width > box.x + box.width;
   context.textAlign = left ? "right" : "left";
   context.fillText(text, left ? x - 4 : x + 4, box.y + 5);

@@ -1,5 +1,6 @@
 // Two playbacks of the same episode: which of their rules mean the same, and where they differ.
-// Rules of different runs have no common order: they are matched by how often they fire together.
+// An edited run has the rules of the run that it came from. Rules of other runs have no common
+// order: they are matched by how often they fire together.
 import { CellImage } from "./raster.js";
 
 /** The rule that fired on a slot in the last stage of a step that changed it, or -1. */
@@ -11,8 +12,12 @@ function lastRule(play, step, slot) {
   return -1;
 }
 
-/** For each rule of `other` the rule of `one` that it is paired with, or -1. */
-export function matchRules(one, other) {
+/**
+ * For each rule of `other` the rule of `one` that it is paired with, or -1. Only rules that fire
+ * together more often than by chance are paired: one that always fires goes with every other.
+ */
+export function matchRules(one, other, sameRules) {
+  if (sameRules) return Array.from({ length: other.rules }, (_, rule) => rule);
   const together = Array.from({ length: other.rules }, () => new Array(one.rules).fill(0));
   for (let step = 0; step < Math.min(one.steps, other.steps); step += 1) {
     for (let slot = 0; slot < Math.min(one.slots, other.slots); slot += 1) {
@@ -20,11 +25,16 @@ export function matchRules(one, other) {
       if (a >= 0 && b >= 0) together[b][a] += 1;
     }
   }
-  const pairs = together.flatMap((row, b) => row.map((count, a) => ({ a, b, count })));
+  const sum = (counts) => counts.reduce((total, count) => total + count, 0);
+  const ofOther = together.map(sum);
+  const ofOne = Array.from({ length: one.rules }, (_, a) => sum(together.map((row) => row[a])));
+  const all = sum(ofOther);
+  const pairs = together.flatMap((row, b) => row.map((count, a) => ({ a, b, count })))
+    .filter(({ a, b, count }) => count * all > ofOne[a] * ofOther[b]);
   pairs.sort((x, y) => y.count - x.count || x.b - y.b || x.a - y.a);
   const match = new Array(other.rules).fill(-1);
-  for (const { a, b, count } of pairs) {
-    if (count > 0 && match[b] < 0 && !match.includes(a)) match[b] = a;
+  for (const { a, b } of pairs) {
+    if (match[b] < 0 && !match.includes(a)) match[b] = a;
   }
   return match;
 }

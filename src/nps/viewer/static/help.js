@@ -27,7 +27,8 @@ function openHelp() {
     el("h2", { text: "Keys" }), el("table", { class: "help" }, rows),
     para("A coloured cell of the raster is a rule that fires on a slot: "
       + "click it to see why. The arrow in the frame leads from the slot that the rule reads to "
-      + "the one that it changes. In Play, the arrow keys move the chosen slot."),
+      + "the one that it changes. “Truly” is what happens in the true world, whatever the model "
+      + "predicts: “free” is a move to a free place, “nothing” none. In Play, the arrow keys move the chosen slot."),
     el("form", { method: "dialog" }, el("button", { text: "Close" })));
   document.body.append(sheet);
   sheet.addEventListener("close", () => sheet.remove());

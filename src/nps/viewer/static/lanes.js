@@ -14,10 +14,11 @@ export function lanesOf(play, step) {
   const other = comparing() ? session.other : null;
   const base = play === session.world || other ? null : session.base;
   const lanes = [];
+  const names = play.actionNames ?? model.actions; // worlds have their own
   if (play.actions?.length && model.actions.length && step >= ROOM) {
-    lanes.push(actionLane(play, base, model));
+    lanes.push(actionLane(play, base, names));
   }
-  if (tellsMore(play, model)) lanes.push(eventLane(play));
+  if (tellsMore(play, names)) lanes.push(eventLane(play));
   lanes.push(errorLane(play, base, other));
   if (play.hasRules) lanes.push(rasterLane(play, base, model, true));
   if (other?.hasRules) {
@@ -33,13 +34,13 @@ export function lanesOf(play, step) {
 }
 
 /** Whether events are more than the actions' names again. */
-function tellsMore({ events, actions }, model) {
-  return events.some((event, step) => event && event !== model.actions[actions?.[step]]);
+function tellsMore({ events, actions }, names) {
+  return events.some((event, step) => event && event !== names[actions?.[step]]);
 }
 
-function actionLane(play, base, model) {
-  const name = (step) => model.actions[play.actions[step]] ?? "";
-  const twoLines = model.actions.some((text) => text.includes(" ") && text.length > 5);
+function actionLane(play, base, names) {
+  const name = (step) => names[play.actions[step]] ?? "";
+  const twoLines = names.some((text) => text.includes(" ") && text.length > 5);
   return {
     label: "action", height: twoLines ? 38 : 26,
     draw(context, box) {

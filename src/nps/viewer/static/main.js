@@ -1,7 +1,7 @@
 // The page is put together here: header, tabs, the loop that draws, and the address.
 import { frozenStart, isFrozen } from "./api.js";
 import { startCompare } from "./compare.js";
-import { byId, el, menu, para, say } from "./dom.js";
+import { byId, el, menu, para } from "./dom.js";
 import { startHelp } from "./help.js";
 import { tellNow } from "./now.js";
 import { startPlayer } from "./player.js";
@@ -150,15 +150,17 @@ async function start() {
   window.addEventListener("hashchange", followAddress);
   try {
     await loadModels();
-    adopt({ ...frozenStart(), ...readAddress(location.hash) });
+    const wanted = { ...frozenStart(), ...readAddress(location.hash) };
+    const { opening } = session.models[wanted.model] ?? session.models[0];
+    adopt({ episode: opening, ...wanted });
     tellTab();
     emit("models");
     await reload();
     await seek(state.t);
     document.body.classList.add("ready");
   } catch (error) {
+    document.body.classList.add("failed"); // no controls of nothing
     byId("stage").append(para(error.message, "lead"));
-    say(error.message, "error");
   }
 }
 

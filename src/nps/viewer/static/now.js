@@ -4,6 +4,8 @@ import { byId, el } from "./dom.js";
 import { model, session, shown } from "./session.js";
 import { state } from "./state.js";
 
+const TRULY = "What happens in the true world, whatever the model predicts";
+
 export function tellNow() {
   const play = shown();
   const line = byId("now");
@@ -14,12 +16,15 @@ export function tellNow() {
   if (t >= play.steps) {
     say(play === session.world ? "Your move." : `The last frame of ${play.steps + 1}.`, "soft");
   } else {
-    if (play.actions?.[t] >= 0) say(model().actions[play.actions[t]] ?? "", "tag");
+    if (play.actions?.[t] >= 0) say((play.actionNames ?? model().actions)[play.actions[t]] ?? "", "tag");
     const fired = play.hasRules ? firings(play, t) : [];
     for (const group of fired.slice(0, 3)) parts.push(firing(play, group));
     if (fired.length > 3) say(`and ${fired.length - 3} more`, "soft");
     if (play.hasRules && !fired.length) say("no rule fires", "soft");
-    if (play.events[t] && play.events[t] !== parts[0]?.textContent) say(`truly: ${play.events[t]}`, "soft");
+    if (play.events[t] && play.events[t] !== parts[0]?.textContent) {
+      say(`truly: ${play.events[t]}`, "soft");
+      parts.at(-1).title = TRULY;
+    }
   }
   const told = parts.map((part) => part.textContent).join("");
   if (line.textContent !== told) line.replaceChildren(...parts);
@@ -60,7 +65,8 @@ function firing(play, { rule, context, slots }) {
   dot.style.background = ruleColour(rule);
   const names = slots.length > 2 ? `${slots.length} slots`
     : slots.map((slot) => play.slotNames[slot]).join(" and ");
+  const verb = model().forces?.context === false ? "chosen by" : "reading";
   const reads = context < 0 ? "" : slots.includes(context) ? ", reading itself"
-    : `, reading ${play.slotNames[context]}`;
+    : `, ${verb} ${play.slotNames[context]}`;
   return el("span", {}, dot, el("b", { text: ruleName(model(), rule) }), ` on ${names}${reads}`);
 }

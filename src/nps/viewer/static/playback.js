@@ -29,10 +29,12 @@ class Playback {
     this.errorName = answer.error_name;
     this.right = answer.right;
     this.events = answer.events ?? [];
+    this.empty = answer.empty ?? null;
     this.actions = answer.actions;
     this.featureNames = answer.feature_names;
     this.same = answer.same;
     this.firstDifference = answer.base?.first_difference ?? null;
+    this.firstChange = answer.base?.first_change ?? null; // of the slots
     this.ruleData = unpack(answer.rule, Int16Array);
     this.contextData = unpack(answer.context, Int16Array);
     this.placeData = unpack(answer.places, Float32Array);
@@ -58,6 +60,11 @@ class Playback {
 
   contextAt(step, stage, slot) {
     return this.contextData[(step * this.stages + stage) * this.slots + slot];
+  }
+
+  /** Whether a step leaves a slot out. */
+  isEmpty(step, slot) {
+    return this.empty?.[step]?.includes(slot) ?? false;
   }
 
   /** Row and column as shares of the picture's sides, or null. */
@@ -121,8 +128,9 @@ export class WorldHistory {
     this.world = answer.world;
     this.id = `world ${answer.world}`;
     this.title = "";
-    this.slotNames = model.slots;
-    this.slots = model.slots.length;
+    this.slotNames = answer.slots ?? model.slots;
+    this.slots = this.slotNames.length;
+    this.actionNames = answer.actions ?? model.actions;
     this.rules = model.rules.length;
     this.stages = Math.max(1, model.stages);
     this.decoded = model.decodes;
@@ -169,6 +177,11 @@ export class WorldHistory {
 
   get parted() {
     return this.moments.at(-1)?.parted ?? null;
+  }
+
+  /** The step at which the model last saw the world. */
+  get looked() {
+    return this.moments.at(-1)?.looked ?? 0;
   }
 
   ruleAt(step, stage, slot) {

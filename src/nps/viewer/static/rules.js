@@ -8,6 +8,7 @@ import { emit, on, state } from "./state.js";
 
 const described = new Map(); // model → answer
 let rulesPanel = null;
+const [LIKE, OPPOSITE] = [0.2, -0.5]; // similarities, as in the descriptions
 
 export function startRules(node) {
   rulesPanel = node;
@@ -42,10 +43,18 @@ function drawRules({ rules, episodes }) {
   fill(
     rulesPanel,
     para(`${fired}, ${times} times in ${episodes} episodes.`, "lead"),
+    naming(),
     used.map(card),
     idle.length ? el("p", { class: "soft idle" }, "Never: ",
       idle.map(({ rule }) => ruleTag(model(), rule))) : null,
+    model().reading ? para(model().reading) : null,
   );
+}
+
+/** Models that ship are not changed. */
+function naming() {
+  if (model().renames || !model().saves || isFrozen()) return null;
+  return para("To name its rules, change one in What if and save the model as a new run.");
 }
 
 function card(rule) {
@@ -56,13 +65,18 @@ function card(rule) {
   for (const [kind, shares] of Object.entries(rule.by ?? {})) {
     parts.push(fact(kind, byShare(shares, rule.rule)));
   }
-  const close = (rule.relatives ?? []).slice(0, 3);
-  if (close.length) {
-    parts.push(fact("like", el("div", { class: "chips" }, close.map(({ rule: other, similarity }) =>
-      el("span", { class: "rule-tag", title: `similarity ${number(similarity)}` }, swatch(other),
-        el("span", { text: `${ruleName(model(), other)} ${number(similarity, 2)}` }))))));
-  }
+  const all = rule.relatives ?? [];
+  parts.push(relatives("like", all.filter(({ similarity }) => similarity >= LIKE)));
+  parts.push(relatives("opposite of", all.filter(({ similarity }) => similarity <= OPPOSITE)));
   return el("article", { class: "rule-card", "data-rule": rule.rule }, parts);
+}
+
+/** Rules that add the same to the same slots, or the contrary. */
+function relatives(name, some) {
+  if (!some.length) return null;
+  return fact(name, el("div", { class: "chips" }, some.slice(0, 3).map(({ rule, similarity }) =>
+    el("span", { class: "rule-tag" }, ruleTag(model(), rule),
+      el("span", { class: "soft", text: `similarity ${number(similarity)}` })))));
 }
 
 function fact(name, content) {
@@ -70,16 +84,28 @@ function fact(name, content) {
 }
 
 function does({ sentence, r2, linear }) {
-  const told = linear || sentence.includes("not linear") ? "" : "not linear, ";
-  const fit = r2 === null ? "" : `${told}R² ${number(r2)}`;
-  return [el("p", { text: sentence }), fit ? para(fit) : null];
+  const fit = r2 === null ? null : `R² of a linear law ${number(r2)}`;
+  return [el("p", { text: sentence }), linear && fit ? para(fit) : null];
 }
 
 function when({ tree, accuracy, chance }) {
   return [
-    el("pre", { text: tree.join("\n") }),
-    para(`right in ${percent(accuracy)} of held-out cases, by chance ${percent(chance)}`),
-  ];
+    el("ul", { class: "tree" }, tree.map(branch)),
+    // Of what always fires there is nothing to tell apart.
+    accuracy === chance ? null
+      : para(`right in ${percent(accuracy)} of held-out cases, by chance ${percent(chance)}`),
+  ].filter((part) => part !== null);
+}
+
+/** A line of the tree: a question, and the answer if it ends there. */
+function branch(line) {
+  const depth = line.search(/\S/) / 2;
+  const [, question, answer, cases] = line.match(/^ *(.*?):?(?: (fires|does not) \((.*)\))?$/);
+  const node = el("li", { class: answer === "fires" ? "fires" : "" },
+    el("span", { text: question }),
+    answer ? el("b", { text: answer, title: cases }) : null);
+  node.style.setProperty("--depth", depth);
+  return node;
 }
 
 function byShare(shares, rule) {

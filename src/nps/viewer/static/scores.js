@@ -56,9 +56,11 @@ function matrix(play, why) {
   const is = (pair, slot, rule) => pair && pair.slot === slot && pair.rule === rule;
   const head = el("tr", {}, el("td"), why.scores[0].map((_, rule) =>
     el("th", { title: ruleName(model(), rule) }, swatch(rule))));
-  const rows = why.scores.map((row, slot) => el("tr", {},
+  // A slot that may choose no rule has no scores.
+  const slots = [...why.scores.keys()].filter((slot) => why.scores[slot].some((x) => Number.isFinite(x)));
+  const rows = slots.map((slot) => el("tr", {},
     el("th", { text: play.slotNames[slot] }),
-    row.map((score, rule) => {
+    why.scores[slot].map((score, rule) => {
       const share = Number.isFinite(score) ? (score - low) / (high - low || 1) : 0;
       const kind = is(why.winner, slot, rule) ? "winner" : is(why.rival, slot, rule) ? "rival" : "";
       const text = `${ruleName(model(), rule)} on ${play.slotNames[slot]}: ${number(score)}`;
@@ -77,7 +79,8 @@ function matrix(play, why) {
 export function contextsOf(play, why) {
   return levels(why.contexts.map((score, slot) => ({
     head: play.slotNames[slot], score: why.context_allowed[slot] ? score : null,
-    off: !why.context_allowed[slot], chosen: slot === why.context, colour: "var(--soft)",
+    off: !why.context_allowed[slot], chosen: slot === (why.chooser === null ? why.context : why.slot),
+    colour: "var(--soft)",
   })));
 }
 
@@ -94,11 +97,13 @@ export function readOf(play, { read, added, slot, context, rule, pictures }) {
     el("td", { text: signed(added.features[name] ?? 0) }),
     el("td", { class: "wide" }, deviation((added.features[name] ?? 0) / most, ruleColour(rule)))));
   const parts = [el("table", { class: "numbers" }, head, rows)];
-  if (pictures && (pictures.before || pictures.after)) {
+  if (pictures) {
     parts.push(el("div", { class: "pair" }, small(pictures.before, "before"), "→",
-      small(pictures.after, "after")));
+      small(pictures.after, "after"), pictures.added ? small(pictures.added, "difference") : null));
+    parts.push(para(pictures.added ? "Difference: orange is lighter, blue is darker."
+      : "Both look the same: what it added is not drawn yet."));
   }
-  parts.push(para(`Size of what it added: ${number(added.norm)}.`));
+  parts.push(para(`Size of what it added: ${number(added.norm)}. ${model().reading}`));
   return parts;
 }
 

@@ -31,7 +31,20 @@ export function shown() {
 /** Whether another model is laid beside this one, on the same episode. */
 export function comparing() {
   const { play, other } = session;
-  return state.tab === "compare" && other !== null && shown() === play && other.same === play.same;
+  return state.tab === "compare" && state.with !== null && other !== null && shown() === play
+    && other.same === play.same;
+}
+
+/** Whether both have the same rules, one by one: one run is an edit of the other. */
+export function sameRules() {
+  const [one, two] = [model(), otherModel()];
+  return one.lineage !== null && one.lineage === two.lineage
+    && one.rules.length === two.rules.length;
+}
+
+/** Whether their errors are in one unit: distances of encodings are, of one encoder only. */
+export function comparableErrors() {
+  return model().encoder === otherModel().encoder;
 }
 
 /** What tells the titles of the two models apart. */
@@ -52,7 +65,7 @@ export function adopt(values) {
   Object.assign(state, values);
   const last = session.models.length - 1;
   if (state.model > last) state.model = 0;
-  if (state.with !== null && state.with > last) state.with = null;
+  if (state.with !== null && (state.with > last || state.with === state.model)) state.with = null;
   state.episode = Math.max(0, Math.min(state.episode, model().episodes - 1));
   state.edits = tidyEdits(state.edits);
 }
@@ -139,7 +152,8 @@ export function openEpisode(values) {
     state.slot = null;
     session.world = null;
     past.length = future.length = 0;
-    if (state.with === values.model) state.with = null;
+    // The model that was compared with is the one that is shown now.
+    if (state.with === values.model) state.with = session.other = null;
   }
   Object.assign(state, values);
   state.episode = Math.max(0, Math.min(state.episode, episodes - 1));

@@ -1,5 +1,5 @@
 // "Share": the address of what is shown, the page frozen into one file, and films.
-import { askBlob, currentToken, isFrozen } from "./api.js";
+import { ask, askBlob, currentToken, isFrozen } from "./api.js";
 import { byId, el, say } from "./dom.js";
 import { model, session } from "./session.js";
 import { state, writeAddress } from "./state.js";
@@ -10,7 +10,8 @@ export function startShare() {
   byId("share").addEventListener("click", open);
 }
 
-function open() {
+async function open() {
+  const films = isFrozen() ? {} : await knownFilms();
   dialog?.remove();
   const row = (text, hint, control) => el(
     "li", {}, el("div", {}, el("b", { text }), el("span", { class: "soft", text: hint })), control,
@@ -23,10 +24,14 @@ function open() {
   if (!isFrozen()) {
     rows.push(row("Page", "one file that plays offline, with what each rule does when switched off",
       button("Save HTML", (event) => download(event.target, "html"))));
-    const films = ["gif", "mp4", "webp"].map((format) =>
-      button(format.toUpperCase(), (event) => download(event.target, format)));
-    rows.push(row("Film", "GIF for a README, MP4 for slides, WebP small and lossless",
-      el("div", { class: "films" }, films)));
+    const buttons = Object.entries(films).map(([format, missing]) => el("button", {
+      text: format.toUpperCase(), disabled: missing !== null, title: missing,
+      onclick: (event) => download(event.target, format),
+    }));
+    // A title is not shown by touch, nor at a button that is off: said in words as well.
+    const reasons = [...new Set(Object.values(films).filter((missing) => missing !== null))];
+    const hint = ["GIF for a README, MP4 for slides, WebP small and lossless", ...reasons];
+    rows.push(row("Film", hint.join("; "), el("div", { class: "films" }, buttons)));
   }
   dialog = el("dialog", { class: "sheet", "aria-label": "Share" },
     el("h2", { text: "Share" }), el("ul", { class: "rows" }, rows),
@@ -34,6 +39,16 @@ function open() {
   document.body.append(dialog);
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   dialog.showModal();
+}
+
+/** Formats of films → what is missing on this computer to make them. */
+async function knownFilms() {
+  try {
+    return (await ask("/api/films", {})).films;
+  } catch (error) {
+    say(error.message, "error");
+    return {};
+  }
 }
 
 function addressNow() {

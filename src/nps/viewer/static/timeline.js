@@ -52,7 +52,7 @@ function renew() {
   if (!play || !width) return;
   if (view.play?.id !== play.id) view.zoom = 1;
   const longest = Math.max(...[...play.slotNames, play.errorName].map((name) => name.length), 6);
-  const labels = width < 520 ? 60 : Math.min(128, 24 + 6.4 * longest);
+  const labels = width < 520 ? 68 : Math.min(128, 24 + 6.4 * longest);
   Object.assign(view, { play, width, labels });
   view.plotWidth = width - view.labels - 10;
   fitSpan();
@@ -124,8 +124,9 @@ function drawLabels(context, lane, y) {
     const chosen = lane.rows && lane.selects && state.slot === i;
     context.fillStyle = themeColour(chosen ? "ink" : "soft");
     context.font = `${chosen ? "600 " : ""}12px system-ui, sans-serif`;
-    const text = each >= 9 ? fitted(context, name, view.labels - 10) : "";
-    context.fillText(text, 0, y + each * (i + 0.5));
+    const lines = each >= 9 ? broken(context, name, view.labels - 10, Math.min(3, Math.floor(each / 13))) : [];
+    const first = y + each * (i + 0.5) - 6.5 * (lines.length - 1) + (lane.note ? 6 : 0);
+    lines.forEach((line, n) => context.fillText(line, 0, first + 13 * n));
   });
   if (!lane.note) return;
   context.font = "10px system-ui, sans-serif";
@@ -133,6 +134,18 @@ function drawLabels(context, lane, y) {
   context.fillStyle = themeColour("faint");
   context.fillText(lane.note, view.labels - 8, y + 9);
   context.textAlign = "left";
+}
+
+/** A label in as many lines as there is room for. */
+function broken(context, text, width, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (context.measureText(longer).width <= width || lines.length >= most || !lines.at(-1)) {
+      lines[lines.length - 1] = longer;
+    } else lines.push(word);
+  }
+  return lines.map((line) => fitted(context, line, width));
 }
 
 function drawOverview() {

@@ -66,8 +66,10 @@ function tellEdits() {
 }
 
 function hint() {
-  const drag = model().drags ? " Or drag a slot in the predicted frame." : "";
-  return `Switch a rule off, and see another future beside this one.${drag}`;
+  const { actions, drags, rules } = model();
+  const acts = actions.length && session.play.actions ? "Change an action" : "Set a feature of a slot";
+  const drag = drags ? " Or drag a slot in the predicted frame." : "";
+  return `${rules.length ? "Switch a rule off" : acts}, and see another future beside this one.${drag}`;
 }
 
 /** The difference in the metric. */
@@ -88,14 +90,15 @@ function effect(play, base) {
     const count = (right) => right.slice(1).filter((x) => x).length;
     rows.push(row(`frames right, of ${play.steps}`, count(base.right), count(play.right)));
   }
-  const at = play.firstDifference;
-  const parted = at === null ? el("span", { text: "The roll-out stays the same" })
-    : el("button", {
-      class: "link", "data-key": "first", text: `Differs from frame ${at}`,
-      onclick: () => setTime(at),
-    });
+  const at = play.firstDifference ?? play.firstChange;
+  const text = play.firstDifference === null ? "The same pictures; the encodings differ from "
+    : "Differs from ";
+  const parted = at === null ? "The roll-out stays the same"
+    : [text, el("button", {
+      class: "link", "data-key": "first", text: `frame ${at}`, onclick: () => setTime(at),
+    })];
   return el("div", { class: "effect" }, el("h4", { text: play.errorName }), el("table", { class: "numbers" }, rows),
-    el("p", { class: "soft" }, parted, " · ", el("span", { id: "took", text: tookText() })));
+    el("p", { class: "soft parting" }, parted, " · ", el("span", { id: "took", text: tookText() })));
 }
 
 function tookText() {

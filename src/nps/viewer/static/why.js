@@ -114,12 +114,13 @@ function explanation(play, why) {
   return [
     picker(play, why),
     verdict(play, why),
-    why.flip ? section("The smallest change that flips it", ...flipOf(play, why)) : null,
-    section(why.kind === "sequential" ? "Scores of every slot and rule"
-      : `Scores of the rules on ${play.slotNames[why.slot]}`, ...scoresOf(play, why)),
-    why.contexts ? section("Which slot it read", contextsOf(play, why)) : null,
-    why.fired ? section("What it read, and what it added", ...readOf(play, why)) : null,
     tools(play, why),
+    why.flip ? section("The smallest change that flips it", ...flipOf(play, why)) : null,
+    section(why.kind === "sequential" ? "Scores of slots and rules"
+      : `Scores of the rules on ${play.slotNames[why.slot]}`, ...scoresOf(play, why)),
+    why.contexts ? section(why.chooser === null ? "Which slot it read" : "Which slot it changes",
+      contextsOf(play, why)) : null,
+    why.fired ? section("What it read, and what it added", ...readOf(play, why)) : null,
   ].filter((part) => part !== null);
 }
 
@@ -128,7 +129,8 @@ function verdict(play, why) {
   const line = el("p", { class: "lead" });
   if (why.fired) {
     line.append(ruleTag(model(), why.rule), ` fired on ${play.slotNames[why.slot]}`);
-    if (why.context >= 0) {
+    if (why.chooser !== null) line.append(`, chosen by ${play.slotNames[why.chooser]}`);
+    else if (why.context >= 0) {
       const itself = why.context === why.slot;
       line.append(`, reading ${itself ? "itself" : play.slotNames[why.context]}`);
     }
@@ -137,32 +139,33 @@ function verdict(play, why) {
     line.append(`Nothing fired on ${play.slotNames[why.slot]} here.`);
     if (why.kind === "sequential" && winner && winner.rule >= 0) {
       line.append(" This stage went to ", ruleTag(model(), winner.rule));
-      line.append(` on ${play.slotNames[winner.slot]}.`);
+      line.append(why.chooser === null ? ` on ${play.slotNames[winner.slot]}.` : ".");
     }
   }
   const more = el("p", { class: "soft" });
   if (rival && why.margin !== null) {
+    const same = why.chooser !== null || why.kind === "parallel";
     const against = rival.rule < 0 ? "nothing firing"
-      : `${ruleName(model(), rival.rule)} on ${play.slotNames[rival.slot]}`;
+      : ruleName(model(), rival.rule) + (same ? "" : ` on ${play.slotNames[rival.slot]}`);
     more.append("It won over ", el("b", { text: against }), ` by ${number(why.margin)}`);
     more.append(` (${number(winner.score)} against ${number(rival.score)}).`);
   }
   return el("div", {}, line, more.childNodes.length ? more : null);
 }
 
-function flipOf(play, { flip, slot }) {
+function flipOf(play, { flip, slot, chooser }) {
   const to = flip.rule < 0 ? el("b", { text: "nothing fires" })
-    : el("span", {}, ruleTag(model(), flip.rule), ` fires on ${play.slotNames[flip.slot]}`);
+    : el("span", {}, ruleTag(model(), flip.rule), chooser === null ? ` fires on ${play.slotNames[flip.slot]}` : " fires");
   const text = el("p", {});
   const share = el("b", { text: percent(flip.relative) });
-  text.append(`Change ${play.slotNames[slot]} by `, share, " of its size, and ", to, " instead.");
+  text.append(`Change ${play.slotNames[chooser ?? slot]} by `, share, " of its size, and ", to, " instead.");
   const read = Object.values(flip.features ?? {}).some((change) => Math.abs(change) > 1e-6);
   return [text, read ? changes(flip.features)
     : para("The change is in numbers that none of the features shows.")];
 }
 
 /** From here to "What if". */
-function tools(play, { step, stage, slot, fired, rule, flip, kind }) {
+function tools(play, { step, stage, slot, fired, rule, flip, kind, chooser }) {
   const buttons = [];
   if (fired) {
     buttons.push(el("button", {
@@ -174,7 +177,9 @@ function tools(play, { step, stage, slot, fired, rule, flip, kind }) {
     buttons.push(el("button", {
       "data-key": "why force", text: `Force ${ruleName(model(), flip.rule)} here`,
       onclick: () => changeEdits(forceChoice(
-        state.edits, { step, stage, slot: flip.slot, rule: flip.rule, context: null },
+        state.edits, {
+          step, stage, slot: chooser === null ? flip.slot : slot, rule: flip.rule, context: null,
+        },
         kind === "sequential",
       )),
     }));

@@ -66,16 +66,16 @@ function pressWorld(event) {
     act(action);
   } else if (/^[0-9]$/.test(event.key) && Number(event.key) < shown().slots) {
     event.preventDefault();
-    select(Number(event.key));
+    select(movers()[Number(event.key)].slot);
   }
 }
 
 function showControls() {
   if (state.tab !== "play" || !session.play) return;
-  const { plays, slots } = model();
+  const { plays, needs } = model();
   if (!plays || isFrozen()) {
     const text = isFrozen() ? "This page is frozen: playing needs nps view."
-      : "This world cannot be stepped here: the episodes are recordings.";
+      : needs || "This world cannot be stepped here: the episodes are recordings.";
     fill(world.node, el("p", { class: "lead", text }));
     return;
   }
@@ -96,22 +96,27 @@ function showControls() {
     return;
   }
   fill(world.node, worldVerdict(session.world), failed,
-    slots.length > 1 && hasSlotKeys() ? slotChips() : null, keyPad(), actionButtons(), row);
+    session.world.slots > 1 && hasSlotKeys() ? slotChips() : null, keyPad(), actionButtons(), row);
 }
 
 function worldVerdict(history) {
   const { parted } = history;
   if (!parted) {
-    const steps = history.steps === 1 ? "step" : "steps";
-    const text = history.steps ? `Together for ${history.steps} ${steps}.`
-      : "The same so far. Make a move.";
+    const { looked } = history;
+    const together = history.steps - looked;
+    const since = looked ? `, since the model looked again in frame ${looked}` : "";
+    const text = together ? `Together for ${together} ${together === 1 ? "step" : "steps"}${since}.`
+      : looked ? "The model has looked again: what it imagines starts from here."
+        : "The same so far. Make a move.";
     return el("p", { class: "lead agree", role: "status", text });
   }
-  const line = el("p", { class: "lead parted", role: "status" }, "They parted at ",
-    el("button", {
-      class: "link", text: `step ${parted.step}`, "data-key": "parted",
-      onclick: () => setTime(parted.step - 1),
-    }));
+  // Step t leads from frame t to the next one: what was wrong is the choice of the step before.
+  const step = parted.step - 1;
+  const line = step < 0 ? el("p", { class: "lead parted", role: "status" }, "They differ from the start")
+    : el("p", { class: "lead parted", role: "status" }, "They parted at ",
+      el("button", {
+        class: "link", text: `step ${step}`, "data-key": "parted", onclick: () => setTime(step),
+      }), `, in frame ${parted.step}`);
   if (parted.slot !== null) line.append(`, on ${history.slotNames[parted.slot]}`);
   if (parted.rule !== null) {
     line.append(": ", parted.rule < 0 ? "no rule fired on it" : ruleTag(model(), parted.rule));
@@ -125,10 +130,23 @@ function hasSlotKeys() {
   return Object.values(model().keys).some((actions) => actions.length > 1);
 }
 
+/** The slots in the order of their actions, each called as its actions call it: "block 2" of
+ * "block 2 north". A slot may show another object than its number says. */
+function movers() {
+  const { slotNames: slots, actionNames: actions } = session.world;
+  const [first] = Object.values(model().keys).filter((each) => each.length === slots.length);
+  if (!first) return slots.map((name, slot) => ({ slot, name }));
+  const found = slots.map((name, slot) => {
+    const words = actions[first[slot]]?.split(" ").slice(0, -1).join(" ");
+    return { slot, name: words?.includes(name) ? name : words || name, action: first[slot] };
+  });
+  return found.sort((a, b) => a.action - b.action);
+}
+
 function slotChips() {
-  return el("div", { class: "chips", role: "group", "aria-label": "Slot that the keys move" },
+  return el("div", { class: "chips", role: "group", "aria-label": "What the keys move" },
     el("span", { class: "soft", text: "Move" }),
-    model().slots.map((name, slot) => el("button", {
+    movers().map(({ slot, name }) => el("button", {
       class: "chip", "aria-pressed": String(slot === (state.slot ?? 0)),
       "data-key": `slot ${slot}`, text: name,
       onclick: () => select(slot),
@@ -144,7 +162,7 @@ function keyPad() {
   const isPad = Object.keys(ARROWS).every((key) => keys.includes(key));
   return el("div", { class: `keys ${isPad ? "pad" : ""}` }, keys.map((key) => {
     const action = actionOf(key);
-    const name = model().actions[action] ?? "";
+    const name = session.world.actionNames[action] ?? "";
     return el("button", {
       class: `key ${key}`, title: name, "aria-label": name || key, text: ARROWS[key] ?? key,
       "data-key": `key ${key}`, disabled: action === null, onclick: () => act(action),
@@ -153,7 +171,7 @@ function keyPad() {
 }
 
 function actionButtons() {
-  const { actions } = model();
+  const actions = session.world.actionNames;
   const list = el("div", { class: "chips" }, actions.slice(0, 60).map((text, action) =>
     el("button", {
       class: "chip", "data-key": `act ${action}`, text, onclick: () => act(action),

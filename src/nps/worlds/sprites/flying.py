@@ -92,6 +92,7 @@ def make_videos(
     frames: int = 10,
     sprites: int = SPRITES,
     bounce: bool = False,
+    further: int = 0,
     device: torch.device | str = "cpu",
 ) -> Videos:
     """Videos as a function of the seed, the same on every device.
@@ -102,24 +103,28 @@ def make_videos(
         frames: T.
         sprites: O, most sprites at a time.
         bounce: whether sprites bounce off one another, as discs of equal mass.
+        further: frames after the T of each video, which change nothing before them: the stream goes
+            on, into its next video.
         device: where the videos are; they are simulated on the CPU.
     """
     for name, number in (("count", count), ("frames", frames), ("sprites", sprites)):
         if not isinstance(number, int) or number < 1:
             raise ValueError(f"{name}: got {number!r}, expected a whole number of at least 1")
+    if not isinstance(further, int) or further < 0:
+        raise ValueError(f"further: got {further!r}, expected a whole number of at least 0")
     draw = torch.Generator().manual_seed(seed)
     streams = min(STREAMS, count)
     sky = empty(streams, sprites)
     seen = []
-    for frame in range(-WARM_UP, -(-count // streams) * frames):
+    for frame in range(-WARM_UP, -(-count // streams) * frames + further):
         sky = advance(sky, draw, bounce=bounce)
         if frame >= 0:
             seen.append(sky)
 
     def videos(parts: list[Tensor]) -> Tensor:
         """The first video of each stream, then the second of each, …"""
-        cut = torch.stack(parts).unflatten(0, (-1, frames))  # (rounds, T, S, ...)
-        first: Tensor = cut.movedim(2, 1).flatten(0, 1)[:count]
+        cut = torch.stack(parts).unfold(0, frames + further, frames)  # (rounds, S, ..., T)
+        first: Tensor = cut.movedim(-1, 2).flatten(0, 1)[:count]
         return first.to(device)
 
     every = Sky(*(videos(list(parts)) for parts in zip(*seen, strict=True)))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nps.worlds.processes import in_processes
-from nps.worlds.stacks.physics import FALLING, FRAMES, simulate
-from nps.worlds.stacks.towers import draw_tower
+from nps.worlds.stacks.physics import FALLING, FRAMES, Fall, simulate
+from nps.worlds.stacks.towers import Tower, draw_tower
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float32, UInt8
@@ -116,9 +116,20 @@ def make_part(part: Part) -> Falls:
 
 def make_episode(draw: np.random.Generator, height: int = 3, frames: int = FRAMES) -> Falls:
     """One tower that falls, without the dimension E."""
+    tower, fall = drawn_and_simulated(draw, height, frames)
+    size, breaks = tower.size.astype(np.float32), np.array(tower.breaks, np.uint8)
+    return Falls(tower.kind, size, tower.colour, breaks, *fall[:4])
+
+
+def falling_tower(draw: np.random.Generator, height: int = 3, frames: int = FRAMES) -> Tower:
+    """One tower that falls within some frames, before it does."""
+    return drawn_and_simulated(draw, height, frames)[0]
+
+
+def drawn_and_simulated(draw: np.random.Generator, height: int, frames: int) -> tuple[Tower, Fall]:
+    """Towers that stand are drawn again."""
     while True:
         tower = draw_tower(draw, height)
         fall = simulate(tower, frames)
         if fall.speed > FALLING:
-            size, breaks = tower.size.astype(np.float32), np.array(tower.breaks, np.uint8)
-            return Falls(tower.kind, size, tower.colour, breaks, *fall[:4])
+            return tower, fall
