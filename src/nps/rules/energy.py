@@ -71,8 +71,11 @@ def free_energy(
         infinity = float("inf")
         require_number("temperature", temperature, MIN_TEMPERATURE, infinity, open_top=True)
         temperature = log_prior.new_full((), temperature)
-    scaled = exact(losses) / unsqueeze_right(temperature, dims)
-    return -temperature * (exact(log_prior) - scaled).flatten(-dims).logsumexp(-1)
+    loss, prior = exact(losses).flatten(-dims), exact(log_prior).flatten(-dims)
+    # Above the smallest loss, which is free of rounding where the temperature is low.
+    least = loss.detach().amin(-1, keepdim=True)
+    scaled = (loss - least) / unsqueeze_right(temperature, 1)
+    return least.squeeze(-1) - temperature * (prior - scaled).logsumexp(-1)
 
 
 @torch.no_grad()
@@ -94,8 +97,8 @@ def regret(
     """
     _require_alike(log_prior, losses)
     prior, loss = exact(log_prior).flatten(-dims), exact(losses).flatten(-dims)
-    possible = torch.where(prior > FORBIDDEN, loss, torch.inf)
-    return (prior.exp() * loss).sum(-1) - possible.amin(-1)
+    best = torch.where(prior > FORBIDDEN, loss, torch.inf).amin(-1, keepdim=True)
+    return (prior.exp() * (loss - best)).sum(-1)
 
 
 def _require_alike(log_prior: Tensor, losses: Tensor) -> None:

@@ -100,7 +100,8 @@ class MnistTask(Task):
             log_prior, logits = model.every_result(pairs.before, pairs.operation)
             target = pairs.after[:, None, None].expand_as(logits)
             each = F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
-            return config.energy(log_prior, each.mean((-2, -1)), dims=2).mean(), {}
+            losses = each.mean((-2, -1), dtype=torch.float64)  # their differences matter
+            return config.energy(log_prior, losses, dims=2).mean().float(), {}
         for_rules = batch.noise[:, self._draws :]
         noise = for_rules.unflatten(-1, (self._pairs, *self._noise_shape)).flatten(0, 1)
         remaining = (1.0 - batch.progress / config.explore_until).clamp(min=0.0)
