@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,44 @@ def test_the_loss_is_that_of_a_plain_loop(negatives):
     assert 0 < negative < 2
 
 
+@pytest.mark.parametrize("unit", ["loss", "regret"])
+@pytest.mark.parametrize("transition", ["snps", "pnps"])
+def test_the_free_energy_is_that_of_a_plain_loop(transition, unit):
+    """All updates of one transition after the other, with the energies of whole states."""
+    settings = {"objective": "free-energy", "energy_unit": unit, "energy_temperature": 0.3}
+    task = task_of(transition=transition, rules=2, slot_dim=3, self_context=False, **settings)
+    model, batch, data = task.make_model(0), batch_of(task, 6), task.sets["train"]
+    moments = [divmod(i, 4) for i in batch.index.tolist()]
+    images = [render(data.state(e, t + later)) for later in (0, 1) for e, t in moments]
+    loss, scalars = task.loss(model.train(), batch)
+    model.encoder.train()  # the statistics of one batch, as in training
+    state, after = model.encode(torch.stack(images)).detach().chunk(2)
+    action = torch.stack([data.action[moment] for moment in moments])
+    log_prior, updated = (x.detach() for x in model.every_update(state, action))
+    alone = transition == "pnps"
+    choices = [[slot] for slot in range(5)] if alone else [list(range(5))]
+    found, regrets = [], []
+    for b in range(6):
+        for slots in choices:
+            options = []
+            for p in slots:
+                for r, c in itertools.product(range(log_prior.shape[2]), range(5)):
+                    if log_prior[b, p, r, c] < -1e20:
+                        continue
+                    new = state[b].clone()
+                    new[p] = updated[b, p, r, c]
+                    away = (new - after[b]).square().sum(-1) / 5 / (2 * 0.5**2)
+                    energy = away[p] if alone else away.sum()
+                    options.append((log_prior[b, p, r, c].exp().item(), energy.item()))
+            best = min(energy for _, energy in options)
+            regrets.append(sum(share * energy for share, energy in options) - best)
+            found.append(options)
+    t = 0.3 * (sum(regrets) / len(regrets) if unit == "regret" else 1.0)
+    each = [-t * math.log(sum(w * math.exp(-e / t) for w, e in options)) for options in found]
+    assert scalars["positive"].item() == pytest.approx(sum(each) / 6, rel=1e-3)
+    assert loss == scalars["positive"] + scalars["negative"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -120,6 +160,14 @@ def test_the_loss_is_that_of_a_plain_loop(negatives):
             "context_gradient": "update",
             "context_dropout": 0.35,
             "null_handicap": 3.0,
+        },
+        {"transition": "snps", "rules": 2, "objective": "free-energy", "energy_unit": "regret"},
+        {
+            "transition": "pnps",
+            "rules": 2,
+            "self_context": False,
+            "objective": "free-energy",
+            "energy_temperature": 0.1,
         },
     ],
 )
@@ -322,6 +370,9 @@ def test_losses_over_training_are_those_of_epochs_that_all_seeds_have(tmp_path):
         ({"maps": "dark"}, "maps: got 'dark', expected one of sigmoid, contrast"),
         ({"maps": "contrast", "extractor": "slot-attention"}, "maps: got 'contrast', which slot"),
         ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
+        ({"objective": "free-energy", "stages": 2}, "stages: got 2, expected 1 with objective"),
+        ({"objective": "free-energy", "transition": "gnn"}, "transition: got 'gnn', expected snps"),
+        ({"energy_unit": "bits"}, "energy_unit: got 'bits', expected one of loss, regret"),
     ],
 )
 def test_impossible_configs(changes, message):

@@ -1,15 +1,18 @@
 """World models: actions, transitions, roll-outs and the contrastive loss, against plain loops."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 
 from nps.models.contrastive import (
     Moments,
-    contrastive,
+    energies_after,
     energy,
     negative_moments,
     negatives,
+    shortfall,
 )
 from nps.models.transitions import PerSlot, make_transition
 from nps.models.world_model import Actions, WorldModel
@@ -188,17 +191,49 @@ def test_a_stack_predicts_what_each_model_does(kind, selection):
 
 def test_the_loss_is_that_of_a_plain_loop():
     predicted, after, state, other = torch.randn(4, 5, M, D).unbind()
-    terms = contrastive(predicted, after, state, 0.3 * other + state, hinge=2.0, sigma=0.7)
+    positive = energy(predicted, after, sigma=0.7)
+    negative = shortfall(state, 0.3 * other + state, hinge=2.0, sigma=0.7)
     for b in range(5):
         near = far = 0.0
         for m in range(M):
             for d in range(D):
                 near += (predicted[b, m, d] - after[b, m, d]).item() ** 2 / M
                 far += (0.3 * other[b, m, d]).item() ** 2 / M
-        assert terms.positive[b].item() == pytest.approx(near / (2 * 0.7**2), rel=1e-4)
+        assert positive[b].item() == pytest.approx(near / (2 * 0.7**2), rel=1e-4)
         rest = 2.0 - far / (2 * 0.7**2)
-        assert terms.negative[b].item() == pytest.approx(max(0.0, rest), rel=1e-4, abs=1e-6)
-    assert 0 < (terms.negative > 0).sum() <= 5
+        assert negative[b].item() == pytest.approx(max(0.0, rest), rel=1e-4, abs=1e-6)
+    assert 0 < (negative > 0).sum() <= 5
+
+
+@pytest.mark.parametrize("kind", ["snps", "pnps"])
+def test_energies_after_single_updates_equal_loops(kind):
+    model = model_of(kind, 0, num_rules=2)
+    images, action = images_of(4), torch.randint(COUNT, (4,))
+    state, after = model.encode(images), torch.randn(4, M, D)
+    log_prior, updated = model.every_update(state, action)
+    assert updated.shape == (*log_prior.shape, D)
+    alone = kind == "pnps"
+    found = energies_after(updated, state, after, alone=alone)
+    for b, p, r, c in itertools.product(range(4), *map(range, log_prior.shape[1:])):
+        new = state[b].clone()
+        new[p] = updated[b, p, r, c]
+        if alone:
+            expected = (new[p] - after[b, p]).square().sum() / M / (2 * 0.5**2)
+        else:
+            expected = energy(new, after[b])
+        torch.testing.assert_close(found[b, p, r, c], expected)
+
+
+@pytest.mark.parametrize("kind", ["snps", "pnps"])
+def test_the_likeliest_update_is_the_prediction(kind):
+    model = model_of(kind, 0, num_rules=2).eval()
+    slots, action = torch.randn(20, M, D), torch.randint(COUNT, (20,))
+    _, updated = model.every_update(slots, action)
+    predicted, trace = model.traced(slots, action)
+    fired = trace.rule[:, 0]
+    for b, p in (fired >= 0).nonzero().tolist():
+        rule, context = fired[b, p], trace.context[b, 0, p]
+        torch.testing.assert_close(predicted[b, p], updated[b, p, rule, context])
 
 
 def test_energy_with_c_swm_s_sigma_is_twice_the_distance():

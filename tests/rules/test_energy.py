@@ -18,6 +18,7 @@ from nps.models.digits import OperandNPS
 from nps.rules import GatedNPS, GatedParallelNPS, RuleSet, free_energy
 from nps.rules.choice import log_shares
 from nps.rules.config import MAX_HANDICAP
+from nps.rules.energy import regret
 from tests.rules import reference
 from tests.rules.test_algorithms import SMALL, make, random_mask
 from tests.rules.test_bad_input import assert_refused
@@ -301,6 +302,33 @@ def test_slots_that_choose_on_their_own_have_their_own_free_energy():
         total += math.exp(shares - sum(losses[choice].item() for choice in chosen) / t)
     found = free_energy(log_prior, losses, t, dims=2).sum().item()
     assert found == pytest.approx(-t * math.log(total))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_regret_equals_a_loop(kind):
+    layer = make(kind, self_context=False)
+    slots, mask = torch.randn(5, 3, 3, dtype=torch.float64), random_mask(5, 3)
+    log_prior, updated = layer.every_update(slots, slot_mask=mask)
+    losses = updated.square().sum(-1).detach()
+    alone = kind is ParallelNPS  # each slot chooses for itself
+    found = regret(log_prior, losses, dims=2 if alone else 3)
+    assert found.shape == ((5, 3) if alone else (5,))
+    for b, choice in itertools.product(range(5), range(3) if alone else [None]):
+        prior, loss = (x[b] if choice is None else x[b, choice] for x in (log_prior, losses))
+        pairs = list(zip(prior.flatten().exp().tolist(), loss.flatten().tolist(), strict=True))
+        best = min(loss for share, loss in pairs if share > 0)
+        expected = sum(share * loss for share, loss in pairs) - best
+        assert (found[b] if choice is None else found[b, choice]).item() == pytest.approx(expected)
+
+
+def test_regret_is_in_units_of_the_loss_and_ignores_what_no_choice_can_change():
+    log_prior, losses = torch.randn(2, 6, 12, dtype=torch.float64)
+    log_prior = log_prior.log_softmax(-1)
+    found = regret(log_prior, losses, dims=1)
+    assert (found > 0).all()
+    torch.testing.assert_close(regret(log_prior, 3.0 * losses + 7.0, dims=1), 3.0 * found)
+    sure = log_shares(-1e4 * losses, None, 1.0)
+    assert regret(sure, losses, dims=1).abs().max() < 1e-9
 
 
 def test_schedules_of_the_temperature():

@@ -29,6 +29,32 @@ def energy(
     return (one - other).square().sum(-1).mean(-1) * (0.5 / sigma**2)
 
 
+def energies_after(
+    updated: Float[Tensor, "*batch M N M D"],
+    state: Float[Tensor, "*batch M D"],
+    next_state: Float[Tensor, "*batch M D"],
+    sigma: float = 0.5,
+    *,
+    alone: bool,
+) -> Float[Tensor, "*batch M N M"]:
+    """The energy between the next state and the state after each single update.
+
+    Args:
+        updated: the slot that each update changes.
+        state, next_state: all slots before and after the action.
+        alone: count the slot that is updated alone, for slots that choose independently; else
+            the others count too, as they are.
+    """
+    scale = 0.5 / sigma**2 / state.shape[-2]
+    target = next_state.unsqueeze(-2).unsqueeze(-2)
+    own = scale * (updated - target).square().sum(-1)
+    if alone:
+        return own
+    still = scale * (state - next_state).square().sum(-1)
+    others = still.sum(-1, keepdim=True) - still
+    return own + others.unsqueeze(-1).unsqueeze(-1)
+
+
 class Terms(NamedTuple):
     """The loss of each example is the sum of both."""
 
@@ -36,18 +62,14 @@ class Terms(NamedTuple):
     negative: Float[Tensor, "B"]
 
 
-def contrastive(
-    predicted: Float[Tensor, "B M D"],
-    next_state: Float[Tensor, "B M D"],
+def shortfall(
     state: Float[Tensor, "B M D"],
     negative: Float[Tensor, "B M D"],
-    *,
     hinge: float = 1.0,
     sigma: float = 0.5,
-) -> Terms:
-    """C-SWM's loss: the negative is compared with the state before the action."""
-    far = (hinge - energy(state, negative, sigma)).clamp(min=0.0)
-    return Terms(energy(predicted, next_state, sigma), far)
+) -> Float[Tensor, "B"]:
+    """By how much a negative is nearer to the state before the action than the hinge."""
+    return (hinge - energy(state, negative, sigma)).clamp(min=0.0)
 
 
 class Moments(NamedTuple):

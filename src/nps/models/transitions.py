@@ -94,6 +94,15 @@ class RuleTransition(Transition):
         )
         return new[..., : self.slot_dim], trace
 
+    def every_update(
+        self, slots: Float[Tensor, "*batch M D"], action: Float[Tensor, "*batch M A"]
+    ) -> tuple[Float[Tensor, "*batch M N M"], Float[Tensor, "*batch M N M D"]]:
+        """All updates that the layer's stage could make, and the log-probability of each."""
+        log_prior, updated = self.layer.every_update(
+            torch.cat([slots, action], -1), selection=self.features
+        )
+        return log_prior, updated[..., : self.slot_dim]
+
     def _noise(self, noise: Tensor | None, slots: int) -> Tensor | None:
         if noise is None or not self.training:
             return None

@@ -111,6 +111,13 @@ class WorldModel(nn.Module):
         new: Tensor = self.transition(slots, self.actions(action).to(slots.dtype), noise)
         return new
 
+    def every_update(
+        self, slots: Float[Tensor, "B M D"], action: Int[Tensor, "B"] | Float[Tensor, "B A"]
+    ) -> tuple[Float[Tensor, "B M N M"], Float[Tensor, "B M N M D"]]:
+        """All updates that the rules could make, and the log-probability of each."""
+        assert isinstance(self.transition, RuleTransition)
+        return self.transition.every_update(slots, self.actions(action).to(slots.dtype))
+
     def traced(
         self, slots: Float[Tensor, "B M D"], action: Int[Tensor, "B"]
     ) -> tuple[Float[Tensor, "B M D"], Trace]:

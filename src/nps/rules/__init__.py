@@ -3,7 +3,7 @@
 from nps.rules.actions import ConvRules, MLPRules
 from nps.rules.choice import gumbel, hard_choice
 from nps.rules.config import RuleConfig
-from nps.rules.energy import free_energy
+from nps.rules.energy import free_energy, regret
 from nps.rules.gated import GatedNPS, GatedParallelNPS
 from nps.rules.layer import RuleLayer
 from nps.rules.parallel import ParallelNPS
@@ -29,4 +29,5 @@ __all__ = [
     "free_energy",
     "gumbel",
     "hard_choice",
+    "regret",
 ]

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from nps.rules.check import require_int, require_number, require_type
+from nps.rules.choice import NOT_ALLOWED
 from nps.rules.config import MIN_TEMPERATURE
 from nps.rules.projection import exact
 from nps.rules.slots import unsqueeze_right
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+FORBIDDEN = NOT_ALLOWED / 2
+"""Log-probabilities below this are of choices that cannot be made."""
 
 
 def free_energy(
@@ -60,17 +65,47 @@ def free_energy(
         losses = others + (updated - target[:, :, None, None]).square().mean(-1)
         free_energy(log_prior, losses, temperature=0.01).mean().backward()
     """
+    _require_alike(log_prior, losses)
+    require_int("dims", dims, at_least=1, at_most=max(log_prior.dim(), 1))
+    if not isinstance(temperature, Tensor):
+        infinity = float("inf")
+        require_number("temperature", temperature, MIN_TEMPERATURE, infinity, open_top=True)
+        temperature = log_prior.new_full((), temperature)
+    loss, prior = exact(losses).flatten(-dims), exact(log_prior).flatten(-dims)
+    # Above the smallest loss, which is free of rounding where the temperature is low.
+    least = loss.detach().amin(-1, keepdim=True)
+    scaled = (loss - least) / unsqueeze_right(temperature, 1)
+    return least.squeeze(-1) - temperature * (prior - scaled).logsumexp(-1)
+
+
+@torch.no_grad()
+def regret(
+    log_prior: Float[Tensor, "*batch M N M"],
+    losses: Float[Tensor, "*batch M N M"],
+    *,
+    dims: int = 3,
+) -> Float[Tensor, "*batch"]:
+    r"""How much worse the scores choose than the best choice, known afterwards, would have been.
+
+    .. math::
+        \sum_{p,r,c} \pi(p, r)\, \rho(c \mid p)\, \ell(p,r,c) - \min_{p,r,c} \ell(p,r,c)
+
+    In units of the loss, and independent of what no choice can change. Its mean over a batch is a
+    temperature for the free energy that needs no tuning to a task whose targets are given: high
+    while the scores cannot tell what is right, low once they can, so that rules do not hedge. Not
+    for slots that are learned with the rules: they can make it small. Without gradient.
+    """
+    _require_alike(log_prior, losses)
+    prior, loss = exact(log_prior).flatten(-dims), exact(losses).flatten(-dims)
+    best = torch.where(prior > FORBIDDEN, loss, torch.inf).amin(-1, keepdim=True)
+    return (prior.exp() * (loss - best)).sum(-1)
+
+
+def _require_alike(log_prior: Tensor, losses: Tensor) -> None:
     for name, tensor in {"log_prior": log_prior, "losses": losses}.items():
         require_type(name, tensor, Tensor, "a tensor")
-    require_int("dims", dims, at_least=1, at_most=max(log_prior.dim(), 1))
     if losses.shape != log_prior.shape:
         raise ValueError(
             f"losses: got shape {tuple(losses.shape)}, expected {tuple(log_prior.shape)}, "
             "that of log_prior"
         )
-    if not isinstance(temperature, Tensor):
-        infinity = float("inf")
-        require_number("temperature", temperature, MIN_TEMPERATURE, infinity, open_top=True)
-        temperature = log_prior.new_full((), temperature)
-    scaled = exact(losses) / unsqueeze_right(temperature, dims)
-    return -temperature * (exact(log_prior) - scaled).flatten(-dims).logsumexp(-1)

@@ -15,7 +15,7 @@ from nps.inspect.symbolic import read_rule
 from nps.interactions import Routing
 from nps.metrics.segregation import normalised_mutual_information, segregation, usage_table
 from nps.models.arithmetic import COORDINATES, CoordinateArithmetic
-from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace, free_energy
+from nps.rules import MLPRules, RuleLayer, SequentialNPS, Trace
 from nps.training import rng
 from nps.training.data import Made
 from nps.training.task import Batch, Task, how_many
@@ -64,7 +64,7 @@ class ArithmeticTask(Task):
         if config.objective == "free-energy":
             log_prior, updated = model.every_update(before, after)
             losses = error_of_each(before, updated, after)
-            return free_energy(log_prior, losses, config.energy_temperature).mean(), {}
+            return config.energy(log_prior, losses).mean(), {}
         noise = batch.noise.unflatten(-1, self._noise_shape)
         if config.balance == 0.0:
             return (model(before, after, noise=noise) - after).square().mean(), {}

@@ -12,6 +12,16 @@ PRESETS = {
         "the image slot is updated.",
         Config(balance=0.01, image_selects=False, self_context=False),
     ),
+    "mnist-energy": Preset(
+        "Ours: the free energy over every rule, with the regret as its temperature; no bonus.",
+        Config(
+            objective="free-energy",
+            energy_unit="regret",
+            energy_temperature=1.0,
+            image_selects=False,
+            self_context=False,
+        ),
+    ),
     "mnist-authors": Preset(
         "The authors' program: its rule layer, and all four pairs of each digit's chain.",
         Config(model="authors", whole_chains=True, validate_every=2),

@@ -26,6 +26,7 @@ LABELS = {
     "mnist": "NPS (paper's settings)",
     "mnist-authors": "NPS, the authors' program",
     "mnist-balanced": "mnist-balanced (ours)",
+    "mnist-energy": "mnist-energy (ours)",
     "mnist-mlp": "One MLP, no rules",
     "mnist-fifth": "NPS, fifth rule added",
 }

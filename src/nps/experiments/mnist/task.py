@@ -23,7 +23,7 @@ from nps.metrics.segregation import normalised_mutual_information, segregation, 
 from nps.models.digits import IMAGE, OPERATION, DigitTransformation, OneMLP, OperandNPS
 from nps.models.digits_authors import AuthorsNPS, OperationMLP
 from nps.rollouts import Rollout
-from nps.rules import Trace, free_energy
+from nps.rules import Trace
 from nps.training import rng
 from nps.training.data import Made
 from nps.training.task import Batch, Task, how_many
@@ -100,8 +100,8 @@ class MnistTask(Task):
             log_prior, logits = model.every_result(pairs.before, pairs.operation)
             target = pairs.after[:, None, None].expand_as(logits)
             each = F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
-            losses, temperature = each.mean((-2, -1)), config.energy_temperature
-            return free_energy(log_prior, losses, temperature, dims=2).mean(), {}
+            losses = each.mean((-2, -1), dtype=torch.float64)  # their differences matter
+            return config.energy(log_prior, losses, dims=2).mean().float(), {}
         for_rules = batch.noise[:, self._draws :]
         noise = for_rules.unflatten(-1, (self._pairs, *self._noise_shape)).flatten(0, 1)
         remaining = (1.0 - batch.progress / config.explore_until).clamp(min=0.0)

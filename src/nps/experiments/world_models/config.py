@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
-from nps.experiments.rule_settings import RuleSettings
+from nps.experiments.objective import ObjectiveSettings
 from nps.models.contrastive import Negatives
 from nps.models.transitions import Kind
 from nps.models.world_model import ActionEncoding
@@ -26,7 +26,7 @@ Perception = Literal[Extractor, "slot-attention"]
 
 
 @dataclass(frozen=True)
-class WorldModelConfig(RuleSettings, ABC):
+class WorldModelConfig(ObjectiveSettings, ABC):
     """Encoder, transition and loss. Defaults are the paper's for blocks, and Ke et al.'s."""
 
     flags_title: ClassVar[str] = "World model"
@@ -91,7 +91,7 @@ class WorldModelConfig(RuleSettings, ABC):
     def slots(self) -> int:
         """Number of slots M: a field of the subclass, or derived from one."""
 
-    flag_names: ClassVar[dict[str, str]] = RuleSettings.flag_names | {
+    flag_names: ClassVar[dict[str, str]] = ObjectiveSettings.flag_names | {
         "hidden_dim": "rule_hidden_dim",
         "hidden_layers": "rule_layers",
     }
@@ -119,3 +119,13 @@ class WorldModelConfig(RuleSettings, ABC):
         if self.transition == "attention" and self.hidden_dim % 4:
             raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")
         require_choice("statistics", self.statistics, get_args(Statistics))
+        if self.objective == "free-energy":
+            if self.transition not in ("snps", "pnps"):
+                raise ValueError(
+                    f"transition: got {self.transition!r}, expected snps or pnps with "
+                    "objective=free-energy"
+                )
+            if self.stages != 1:
+                raise ValueError(
+                    f"stages: got {self.stages}, expected 1 with objective=free-energy"
+                )

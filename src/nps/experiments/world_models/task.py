@@ -25,7 +25,16 @@ from nps.experiments.world_models.tracing import (
 )
 from nps.inspect.rollouts import predict_images
 from nps.metrics.ranking import hits_and_mrr, ranks, report
-from nps.models.contrastive import DRAWS, Moments, Terms, contrastive, negative_moments, negatives
+from nps.models.contrastive import (
+    DRAWS,
+    Moments,
+    Terms,
+    energies_after,
+    energy,
+    negative_moments,
+    negatives,
+    shortfall,
+)
 from nps.models.transitions import RuleTransition
 from nps.models.world_model import AnyActions, WorldModel
 from nps.perception.extractors import Norm, ObjectEncoder
@@ -155,9 +164,23 @@ class WorldModelTask(Task, Generic[C, E]):
         more = negative_moments(kind, now, draws, len(data.lengths), data.lengths)
         moments = [now, Moments(now.episode, now.time + 1), more]
         state, next_state, others = self.encoded_moments(encodings, moments)
-        predicted = model.predict(state, data.actions(*now), for_rules)
         far = negatives(kind, state, others, draws)
-        return contrastive(predicted, next_state, state, far, hinge=self.config.hinge)
+        action = data.actions(*now)
+        if self.config.objective == "free-energy" and model.training:
+            predicted = self.free_energy(model, state, action, next_state)
+        else:
+            predicted = energy(model.predict(state, action, for_rules), next_state)
+        return Terms(predicted, shortfall(state, far, self.config.hinge))
+
+    def free_energy(
+        self, model: WorldModel, state: Tensor, action: Tensor, next_state: Tensor
+    ) -> Float[Tensor, "B"]:
+        """In place of the energy of the one prediction that would be drawn."""
+        log_prior, updated = model.every_update(state, action)
+        alone = self.config.transition == "pnps"  # each slot chooses for itself
+        losses = energies_after(updated, state, next_state, alone=alone)
+        found = self.config.energy(log_prior, losses, dims=2 if alone else 3)
+        return found.sum(-1) if alone else found
 
     def encoded_moments(
         self, encodings: Encodings, moments: Sequence[Moments]
