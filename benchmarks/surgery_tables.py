@@ -28,38 +28,57 @@ def spread(shares: list[float]) -> str:
     return f"{middle:.0f} ({low:.0f} to {high:.0f})" if round(low) != round(high) else f"{low:.0f}"
 
 
+def share(value: float) -> str:
+    return f"{100 * value:.0f}"
+
+
 def switched_off(lines: Lines) -> Table:
-    found = [line for line in lines if line["part"] == "switch off"]
-    names = {
-        "all rules": "as trained",
-        "switched off": "the rule switched off",
-        "adds nothing": "the rule adds nothing",
-    }
-    rows = [
-        [says, *(spread([line[key][kind] for line in found]) for kind in ("push", "free"))]
-        for key, says in names.items()
+    """A row for each model: no two divide the work between their rules alike."""
+    states = ("all rules", "switched off", "adds nothing")
+    rows = []
+    for line in (line for line in lines if line["part"] == "switch off"):
+        own = line["model"] == "blocks-best"
+        name = "`blocks-best`, as it ships" if own else f"seed {line['seed']}"
+        fires = [share(line["fires"][role][line["rule"]]) for role in ("moves", "rest")]
+        right = [share(line[state][kind]) for kind in ("push", "free") for state in states]
+        rows.append([name, *fires, *right])
+    head = ["Model", "fires on blocks that move", "on blocks at rest"]
+    head += [
+        f"{kind}: {says}"
+        for kind in ("pushes", "free moves")
+        for says in ("trained", "off", "adds 0")
     ]
-    return Table(["Blocks", "pushes", "free moves"], rows, "")
+    return Table(head, rows, "")
+
+
+WAYS = {
+    "copied": "the rule copied, selection relearned",
+    "fine-tuned": "no rule more, all fine-tuned",
+    "own rule again": "a second copy of an own rule",
+    "new rule": "a new rule",
+    "gnn": "GNN, all fine-tuned",
+}
 
 
 def few_pushes(lines: Lines) -> Table:
-    """A row for each way; pushes and free moves that are predicted rightly."""
-    names = {
-        "copied": "the rule copied, selection relearned",
-        "new rule": "a new rule",
-        "fine-tuned": "all fine-tuned",
-        "gnn": "GNN, all fine-tuned",
-    }
+    """A row for each way: pushes that are predicted rightly."""
     found = [line for line in lines if line["part"] == "few"]
     counts = sorted({line["pushes"] for line in found})
-    rows = []
-    for way, says in names.items():
-        own = [line for line in found if line["way"] == way]
-        cells = [spread([x["push"] for x in own if x["pushes"] == count]) for count in counts]
-        free = spread([x["free"] for x in own if x["pushes"] == counts[1]])
-        rows.append([says, *cells, free])
-    last = f"free moves, {counts[1]}"
-    return Table(["Pushes seen", *map(str, counts), last], rows, "")
+    rows = [[says, *of_way(found, way, counts, "push")] for way, says in WAYS.items()]
+    return Table(["Pushes seen", *map(str, counts)], rows, "")
+
+
+def few_kept(lines: Lines) -> Table:
+    """A row for each way: free moves that are predicted rightly, still."""
+    found = [line for line in lines if line["part"] == "few"]
+    counts = sorted({line["pushes"] for line in found})
+    rows = [[says, *of_way(found, way, counts, "free")] for way, says in WAYS.items()]
+    return Table(["Pushes seen", *map(str, counts)], rows, "")
+
+
+def of_way(lines: Lines, way: str, counts: list[int], kind: str) -> list[str]:
+    own = [line for line in lines if line["way"] == way]
+    return [spread([x[kind] for x in own if x["pushes"] == count]) for count in counts]
 
 
 def by_analogy(lines: Lines) -> Table:
