@@ -1,6 +1,6 @@
-"""The tables of rule surgery, from results/surgery, put into a page.
+"""The tables of rule surgery, from results/surgery, put into documents.
 
-python benchmarks/surgery_tables.py docs/experiments/surgery.md
+python benchmarks/surgery_tables.py docs/experiments/surgery.md docs/notes/surgery.md
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from nps.inspect.report import Table, put_into
 
 RESULTS = Path(__file__).parent.parent / "results" / "surgery"
+KEPT = 30
+"""Examples of the new, after which the old is shown."""
 Lines = list[Mapping[str, Any]]
 
 
@@ -33,52 +35,50 @@ def share(value: float) -> str:
 
 
 def switched_off(lines: Lines) -> Table:
-    """A row for each model: no two divide the work between their rules alike."""
-    states = ("all rules", "switched off", "adds nothing")
+    """A row for each model: their rules divide the work differently."""
+    shown = [("push", "all rules"), ("push", "switched off"), ("push", "adds nothing")]
+    shown += [("free", state) for _, state in shown]
     rows = []
     for line in (line for line in lines if line["part"] == "switch off"):
         own = line["model"] == "blocks-best"
-        name = "`blocks-best`, as it ships" if own else f"seed {line['seed']}"
-        fires = [share(line["fires"][role][line["rule"]]) for role in ("moves", "rest")]
-        right = [share(line[state][kind]) for kind in ("push", "free") for state in states]
-        rows.append([name, *fires, *right])
-    head = ["Model", "fires on blocks that move", "on blocks at rest"]
-    head += [
-        f"{kind}: {says}"
-        for kind in ("pushes", "free moves")
-        for says in ("trained", "off", "adds 0")
-    ]
-    return Table(head, rows, "")
+        fires = share(line["fires"]["moves"][line["rule"]])
+        right = [share(line[state][kind]) for kind, state in shown]
+        rows.append(["`blocks-best`" if own else f"seed {line['seed']}", fires, *right])
+    states = ("all rules", "off", "adds nothing")
+    head = [f"{kind}: {state}" for kind in ("pushes", "free moves") for state in states]
+    return Table(["Model", "also fires on movers", *head], sorted(rows), "")
 
 
 WAYS = {
-    "copied": "the rule copied, selection relearned",
-    "fine-tuned": "no rule more, all fine-tuned",
-    "own rule again": "a second copy of an own rule",
+    "copied": "push rule copied",
+    "fine-tuned, straight through": "all fine-tuned",
+    "fine-tuned": "all fine-tuned, free energy",
+    "own rule again": "an own rule doubled",
     "new rule": "a new rule",
+    "new rule, straight through": "a new rule, straight through",
     "gnn": "GNN, all fine-tuned",
 }
+ON_THE_PAGE = ("copied", "fine-tuned, straight through", "new rule", "gnn")
 
 
-def few_pushes(lines: Lines) -> Table:
-    """A row for each way: pushes that are predicted rightly."""
+def few(lines: Lines, ways: Iterable[str], *kinds: str) -> Table:
+    """A row for each way, of predictions that are right: pushes over the count of those seen, and
+    other kinds after `KEPT` of them."""
     found = [line for line in lines if line["part"] == "few"]
     counts = sorted({line["pushes"] for line in found})
-    rows = [[says, *of_way(found, way, counts, "push")] for way, says in WAYS.items()]
-    return Table(["Pushes seen", *map(str, counts)], rows, "")
+    shown = [("push", count) for count in counts] + [(kind, KEPT) for kind in kinds]
+    rows = []
+    for way in ways:
+        own = [line for line in found if line["way"] == way]
+        rows.append([WAYS[way], *(right(own, kind, count) for kind, count in shown)])
+    says = {"free": "free moves", "nothing": "no move"}
+    return Table(
+        ["Pushes seen", *map(str, counts), *(f"{says[kind]}, {KEPT}" for kind in kinds)], rows, ""
+    )
 
 
-def few_kept(lines: Lines) -> Table:
-    """A row for each way: free moves that are predicted rightly, still."""
-    found = [line for line in lines if line["part"] == "few"]
-    counts = sorted({line["pushes"] for line in found})
-    rows = [[says, *of_way(found, way, counts, "free")] for way, says in WAYS.items()]
-    return Table(["Pushes seen", *map(str, counts)], rows, "")
-
-
-def of_way(lines: Lines, way: str, counts: list[int], kind: str) -> list[str]:
-    own = [line for line in lines if line["way"] == way]
-    return [spread([x[kind] for x in own if x["pushes"] == count]) for count in counts]
+def right(lines: Lines, kind: str, count: int) -> str:
+    return spread([line[kind] for line in lines if line["pushes"] == count])
 
 
 def by_analogy(lines: Lines) -> Table:
@@ -92,19 +92,21 @@ def by_analogy(lines: Lines) -> Table:
     for part, says in names.items():
         own = [line for line in lines if line["part"] == part]
         cells = [spread([x["new_right"] for x in own if x["examples"] == n]) for n in counts]
-        old = spread([x["old_right"] for x in own if x["examples"] == 30])
+        old = spread([x["old_right"] for x in own if x["examples"] == KEPT])
         rows.append([says, *cells, old])
-    return Table(["Examples", *map(str, counts), "old operations, 30"], rows, "")
+    return Table(["Examples", *map(str, counts), f"old operations, {KEPT}"], rows, "")
 
 
 def tables() -> dict[str, Table]:
     blocks, arithmetic = read("blocks"), read("arithmetic")
     return {
         "switched off": switched_off(blocks),
-        "few pushes": few_pushes(blocks),
+        "few pushes": few(blocks, ON_THE_PAGE, "free"),
+        "few pushes, every way": few(blocks, WAYS, "free", "nothing"),
         "by analogy": by_analogy(arithmetic),
     }
 
 
 if __name__ == "__main__":
-    print("\n".join(put_into(Path(sys.argv[1]), tables())))
+    for path in sys.argv[1:]:
+        print("\n".join(put_into(Path(path), tables())))
