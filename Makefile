@@ -30,7 +30,7 @@ results: $(VENV)/.demo
 	$(BIN)/nps table results/blocks --report --into docs/experiments/blocks.md docs/notes/blocks.md
 	$(BIN)/nps table results/atari --report --into docs/experiments/atari.md docs/notes/atari.md
 	$(BIN)/nps table results/balls --report --into docs/experiments/balls.md docs/notes/balls.md
-	$(BIN)/python benchmarks/surgery_tables.py docs/experiments/surgery.md
+	$(BIN)/python benchmarks/surgery_tables.py docs/experiments/surgery.md docs/notes/surgery.md
 
 # torch first and by its pinned version: an unpinned one may pull gigabytes of CUDA libraries.
 $(VENV)/.torch: constraints.txt

@@ -1,6 +1,6 @@
 """Rule surgery on coordinate arithmetic: write a fourth rule by analogy.
 
-    python benchmarks/surgery_arithmetic.py results/surgery/arithmetic.jsonl
+    python benchmarks/surgery_arithmetic.py results/surgery/arithmetic.jsonl [SEED ...]
 
 Models with three rules learn three operations; y subtraction is never shown. Its rule is then
 written by hand: the rule of x subtraction with x and y exchanged, in what it reads, in what it adds
@@ -116,11 +116,12 @@ def acts(name: str) -> bool:
 
 
 def ways(
-    model: CoordinateArithmetic, like: int
+    model: CoordinateArithmetic, like: int, seed: int
 ) -> Iterator[tuple[str, CoordinateArithmetic, list[Tensor]]]:
     """Each way to learn the new operation: its name, a fresh model, what of it learns."""
     for name in ("written by analogy", "new rule", "fine-tuned"):
         other = copy.deepcopy(model)
+        torch.manual_seed(seed)  # of the new rule
         other.layer.rules.add(1)
         if name == "written by analogy":
             write_by_analogy(other, like)
@@ -150,7 +151,7 @@ def measure(seed: int) -> Iterator[dict[str, Any]]:
         index = torch.cat(
             [part[torch.randperm(len(part), generator=draw)[:count]] for part in (new, old)]
         )
-        for name, other, learns in ways(model, like):
+        for name, other, learns in ways(model, like, seed):
             if count == 0:
                 yield {"seed": seed, "part": name, "examples": 0, **judge(other, test)}
                 continue
@@ -159,12 +160,12 @@ def measure(seed: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    path = Path(sys.argv[1])
+    path, seeds = Path(sys.argv[1]), [int(seed) for seed in sys.argv[2:]]
     path.parent.mkdir(parents=True, exist_ok=True)
     given = provenance.describe(torch.device("cpu"))
-    given |= {"command": f"python benchmarks/surgery_arithmetic.py {path}"}
+    given |= {"command": " ".join(["python", *sys.argv])}
     with path.open("w") as file:
-        for seed in range(SEEDS):
+        for seed in seeds or range(SEEDS):
             for line in measure(seed):
                 print(line, flush=True)
                 file.write(json.dumps(line | given) + "\n")
