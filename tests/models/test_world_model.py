@@ -8,11 +8,11 @@ from torch import nn
 
 from nps.models.contrastive import (
     Moments,
+    contrastive,
     energies_after,
     energy,
     negative_moments,
     negatives,
-    shortfall,
 )
 from nps.models.transitions import PerSlot, make_transition
 from nps.models.world_model import Actions, WorldModel
@@ -191,8 +191,8 @@ def test_a_stack_predicts_what_each_model_does(kind, selection):
 
 def test_the_loss_is_that_of_a_plain_loop():
     predicted, after, state, other = torch.randn(4, 5, M, D).unbind()
-    positive = energy(predicted, after, sigma=0.7)
-    negative = shortfall(state, 0.3 * other + state, hinge=2.0, sigma=0.7)
+    far = 0.3 * other + state
+    positive, negative = contrastive(predicted, after, state, far, hinge=2.0, sigma=0.7)
     for b in range(5):
         near = far = 0.0
         for m in range(M):

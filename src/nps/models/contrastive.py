@@ -72,6 +72,19 @@ def shortfall(
     return (hinge - energy(state, negative, sigma)).clamp(min=0.0)
 
 
+def contrastive(
+    predicted: Float[Tensor, "B M D"],
+    next_state: Float[Tensor, "B M D"],
+    state: Float[Tensor, "B M D"],
+    negative: Float[Tensor, "B M D"],
+    *,
+    hinge: float = 1.0,
+    sigma: float = 0.5,
+) -> Terms:
+    """C-SWM's loss: the negative is compared with the state before the action."""
+    return Terms(energy(predicted, next_state, sigma), shortfall(state, negative, hinge, sigma))
+
+
 class Moments(NamedTuple):
     """States of a data set, by episode and time."""
 

@@ -29,8 +29,8 @@ from nps.models.contrastive import (
     DRAWS,
     Moments,
     Terms,
+    contrastive,
     energies_after,
-    energy,
     negative_moments,
     negatives,
     shortfall,
@@ -165,12 +165,12 @@ class WorldModelTask(Task, Generic[C, E]):
         moments = [now, Moments(now.episode, now.time + 1), more]
         state, next_state, others = self.encoded_moments(encodings, moments)
         far = negatives(kind, state, others, draws)
-        action = data.actions(*now)
+        action, hinge = data.actions(*now), self.config.hinge
         if self.config.objective == "free-energy" and model.training:
-            predicted = self.free_energy(model, state, action, next_state)
-        else:
-            predicted = energy(model.predict(state, action, for_rules), next_state)
-        return Terms(predicted, shortfall(state, far, self.config.hinge))
+            every = self.free_energy(model, state, action, next_state)
+            return Terms(every, shortfall(state, far, hinge))
+        predicted = model.predict(state, action, for_rules)
+        return contrastive(predicted, next_state, state, far, hinge=hinge)
 
     def free_energy(
         self, model: WorldModel, state: Tensor, action: Tensor, next_state: Tensor
