@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from nps.inspect.counterfactual import WhatIf, what_if
     from nps.inspect.descriptions import Description, describe, describe_all
     from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
-    from nps.inspect.explanations import Explanation, explain
+    from nps.inspect.explanation import Explanation
+    from nps.inspect.explanations import explain
     from nps.inspect.films import Animation, animate
     from nps.inspect.intervene import intervened
     from nps.inspect.playback import Playback, Record
@@ -34,7 +35,7 @@ _HOME = {
     "Forced": "edits",
     "Placed": "edits",
     "Scaled": "edits",
-    "Explanation": "explanations",
+    "Explanation": "explanation",
     "Description": "descriptions",
     "describe": "descriptions",
     "describe_all": "descriptions",

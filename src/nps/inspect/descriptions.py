@@ -8,7 +8,6 @@ validation set; they are no proof of what it would do elsewhere.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -17,12 +16,11 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from nps.inspect import linear_laws, trees
 from nps.inspect.counterfactual import rule_index, workbench_of
 from nps.inspect.observations import OTHERS, Observations, observe
-from nps.rules import RuleLayer
+from nps.inspect.relatives import Relative, all_relatives
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -41,8 +39,6 @@ MOST = 4_000
 TOLD = 8
 """Features whose changes are fitted: those that change most. A slot that is read as its bare
 numbers has many."""
-INPUTS, INPUT_NUMBERS = 256, 2_000_000
-"""Inputs on which rules are compared, fewer where slots are large."""
 EPISODES = 50
 NUMBERS = re.compile(r"[\d?]+(→[\d?]+)?")
 JOINING = {"of", "by", "and", "with"}
@@ -71,17 +67,6 @@ class Does:
     r2: float | None
     """Held out; None if there are too few uses."""
     linear: bool
-
-
-@dataclass(frozen=True)
-class Relative:
-    """Another rule."""
-
-    rule: int
-    similarity: float
-    """Cosine of what the two would add to the same slots."""
-    embedding: float
-    """Cosine of their embeddings, their conditions."""
 
 
 @dataclass(frozen=True)
@@ -316,39 +301,6 @@ def event_kind(event: str, slots: Sequence[str] = ()) -> str:
         kind = " ".join(word for word in words if word not in JOINING) or part.strip()
         kinds.append(kind)
     return " and ".join(sorted(set(kinds)))
-
-
-@torch.no_grad()
-def all_relatives(layer: RuleLayer, seen: Observations) -> list[tuple[Relative, ...]]:
-    """For each rule, the others by the cosine of what they would add to the same slots, whatever
-    its sign."""
-    rules, size = layer.rules, seen.read.shape[1]
-    count = min(INPUTS, max(8, INPUT_NUMBERS // (size * len(rules))))
-    fired = np.flatnonzero(seen.rule >= 0)
-    rows = fired if len(fired) else np.arange(len(seen.rule))
-    rows = rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int)]
-    weight = rules.embedding
-    shape = [len(rows), rules.slot_dim]
-    if rules.event_dims == 3:
-        side = round(math.sqrt(size / rules.slot_dim))
-        shape += [side, side]
-    read, context = (
-        torch.as_tensor(part[rows], dtype=weight.dtype, device=weight.device).view(shape)
-        for part in (seen.read, seen.read_context)
-    )
-    would = rules.each(read, context).transpose(0, 1).flatten(1).float()
-    adds, means = _cosines(would), _cosines(rules.tensor("embedding").float())
-    found = []
-    for i in range(len(rules)):
-        others = [Relative(j, adds[i][j], means[i][j]) for j in range(len(rules)) if j != i]
-        found.append(tuple(sorted(others, key=lambda other: -abs(other.similarity))))
-    return found
-
-
-def _cosines(rows: torch.Tensor) -> list[list[float]]:
-    unit = torch.nn.functional.normalize(rows, dim=-1)
-    found: list[list[float]] = (unit @ unit.T).clamp(-1.0, 1.0).tolist()
-    return found
 
 
 def _known(
