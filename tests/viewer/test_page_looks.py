@@ -13,7 +13,7 @@ from tests.viewer.browser import needs_browser, opened
 from tests.viewer.browser import state as state_of
 
 STATIC = Path(nps.viewer.__file__).parent / "static"
-BUDGET = 160_000
+BUDGET = 150_000
 """Bytes of scripts."""
 
 

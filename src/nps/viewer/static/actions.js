@@ -1,7 +1,7 @@
 // The actions of an episode as chips in a row: exchanged by dragging one onto another, changed by
 // dragging a new one there or from a menu. So operations on digits are composed.
-import { isFrozen } from "./api.js";
-import { el, indexed, menu } from "./dom.js";
+import { frozen } from "./api.js";
+import { clamp, el, indexed, menu } from "./dom.js";
 import { changeAction } from "./edits.js";
 import { changeEdits, model, session, setTime } from "./session.js";
 import { state } from "./state.js";
@@ -17,21 +17,20 @@ export function actionLine() {
   const { actions } = model();
   if (!play.actions || !actions.length) return [];
   const longest = Math.max(play.steps, model().longest ?? 0);
-  const first = Math.max(0, Math.min(state.t - MOST / 2, longest - MOST));
+  const first = clamp(state.t - MOST / 2, 0, longest - MOST);
   const chips = [];
   for (let step = first; step < Math.min(longest, first + MOST); step += 1) {
     if (step < play.steps) chips.push(chip(play, base ?? play, step));
     else if (step === play.steps) chips.push(free(step));
   }
-  const palette = actions.slice(0, MOST_NEW).map((name, action) => el("span", {
-    class: "chip new", draggable: !isFrozen() && "true", text: name,
-    title: "Drag it onto a step", ondragstart: (event) => hold(event, { action }),
-    ondragend: release,
+  const palette = actions.slice(0, MOST_NEW).map((text, action) => el("span", {
+    class: "chip new", text, title: "Drag it onto a step", ...dragged({ action }),
   }));
   return [
     el("h3", { text: "Actions" }),
     el("ol", { class: "actions", start: first }, chips),
-    el("details", { class: "palette", open: palette.length <= 12 }, el("summary", { text: "Drag an action onto a step" }),
+    el("details", { class: "palette", open: palette.length <= 12 },
+      el("summary", { text: "Drag an action onto a step" }),
       el("div", { class: "chips" }, palette)),
   ];
 }
@@ -39,38 +38,42 @@ export function actionLine() {
 function chip(play, base, step) {
   const action = play.actions[step];
   const changed = base.actions?.[step] !== action;
-  const choose = menu(`Action at step ${step}`, indexed(model().actions), {
-    "data-key": `action ${step}`, value: action, disabled: isFrozen(),
-    onchange: (event) => changeActions([[step, Number(event.target.value)]]),
-  });
+  const choose = actionMenu(step, indexed(model().actions), action);
   return el("li", {
     class: `${step === state.t ? "now" : ""} ${changed ? "changed" : ""}`,
-    draggable: !isFrozen() && "true", ondragstart: (event) => hold(event, { step, action }),
-    ondragend: release, ondragover: over, ondragleave: out, ondrop: (event) => drop(event, step),
+    ...dragged({ step, action }), ...target(step),
   }, el("button", {
     class: "plain", text: step, "aria-label": `To step ${step}`, onclick: () => setTime(step),
   }), choose);
 }
 
+function actionMenu(step, options, value) {
+  return menu(`Action at step ${step}`, options, {
+    "data-key": `action ${step}`, value, disabled: frozen,
+    onpick: (picked) => changeActions([[step, picked]]),
+  });
+}
+
 /** A place at the end, where a chain of operations can grow. */
 function free(step) {
-  const choose = menu(`Action at step ${step}`, [["", "add…"], ...indexed(model().actions)], {
-    "data-key": `action ${step}`, value: "", disabled: isFrozen(),
-    onchange: (event) => changeActions([[step, Number(event.target.value)]]),
-  });
-  return el("li", {
-    class: "free", ondragover: over, ondragleave: out, ondrop: (event) => drop(event, step),
-  }, el("span", { class: "soft", text: "+" }), choose);
+  const choose = actionMenu(step, [["", "add…"], ...indexed(model().actions)], "");
+  return el("li", { class: "free", ...target(step) },
+    el("span", { class: "soft", text: "+" }), choose);
 }
 
-function hold(event, what) {
-  held = what;
-  event.dataTransfer.effectAllowed = "copyMove";
-  event.dataTransfer.setData("text/plain", model().actions[what.action] ?? "");
+/** What makes a node one that can be dragged. */
+function dragged(what) {
+  const hold = ({ dataTransfer }) => {
+    held = what;
+    dataTransfer.effectAllowed = "copyMove";
+    dataTransfer.setData("text/plain", model().actions[what.action] ?? "");
+  };
+  return { draggable: !frozen && "true", ondragstart: hold, ondragend: () => { held = null; } };
 }
 
-function release() {
-  held = null;
+/** What makes a node one that the dragged can be dropped on. */
+function target(step) {
+  return { ondragover: over, ondragleave: out, ondrop: (event) => drop(event, step) };
 }
 
 function over(event) {

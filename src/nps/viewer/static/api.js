@@ -12,33 +12,31 @@ class AskError extends Error {
 }
 
 const stored = readStored();
-const token = takeToken();
+export const frozen = stored !== null;
+export const frozenStart = stored?.start ?? {};
+export const token = takeToken();
 
 function readStored() {
   const node = document.getElementById("frozen");
   if (!node) return null;
   const { answers, start } = JSON.parse(node.textContent);
   const tidied = Object.entries(answers).map(([key, answer]) => [inOrder(key), answer]);
-  return { answers: new Map(tidied), start: start ?? {} };
+  return { answers: new Map(tidied), start };
+}
+
+function keyOf(route, body) {
+  return `${route}\n${canonical(body)}`;
 }
 
 /** A key as another language wrote it, in this one's canonical form. */
 function inOrder(key) {
-  const cut = key.indexOf("\n");
-  return `${key.slice(0, cut)}\n${canonical(JSON.parse(key.slice(cut + 1)))}`;
-}
-
-export function isFrozen() {
-  return stored !== null;
-}
-
-export function frozenStart() {
-  return stored?.start ?? {};
+  const [route, body] = key.split("\n");
+  return keyOf(route, JSON.parse(body));
 }
 
 /** From the fragment, which no server or log sees, into this tab's storage. */
 function takeToken() {
-  if (stored) return null;
+  if (frozen) return null;
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   try {
     if (given) sessionStorage.setItem("nps-token", given);
@@ -48,17 +46,13 @@ function takeToken() {
   }
 }
 
-export function currentToken() {
-  return token;
-}
-
 /** Whether a frozen page knows the answer; a live one can always ask. */
 export function isKnown(route, body) {
-  return !stored || stored.answers.has(`${route}\n${canonical(body)}`);
+  return !frozen || stored.answers.has(keyOf(route, body));
 }
 
 function fromStore(route, body) {
-  let answer = stored.answers.get(`${route}\n${canonical(body)}`);
+  let answer = stored.answers.get(keyOf(route, body));
   if (answer?.as !== undefined) answer = stored.answers.get(inOrder(answer.as)); // equal to another
   if (answer === undefined) {
     throw new AskError("This page is frozen: this needs nps view", 0);
@@ -89,12 +83,12 @@ async function post(route, body) {
 }
 
 export async function ask(route, body = {}) {
-  if (stored) return fromStore(route, body);
+  if (frozen) return fromStore(route, body);
   return (await post(route, body)).json();
 }
 
 export async function askBlob(route, body) {
-  if (stored) return dataBlob(fromStore(route, body).image);
+  if (frozen) return dataBlob(fromStore(route, body).image);
   return (await post(route, body)).blob();
 }
 

@@ -69,12 +69,12 @@ function drawCells(context, box, play, base, cell, each) {
           context.fillStyle = ruleInk(rule);
           context.fillText(rule, x + cell / 2, y + each / 2 + 0.5);
         }
-        const known = base && step < base.steps;
-        if (known && base.ruleAt(step, stage, slot) !== rule) corner(context, x, y, cell);
+        if (step < base?.steps && base.ruleAt(step, stage, slot) !== rule) {
+          corner(context, x, y, cell);
+        }
       }
     }
   }
-  context.textAlign = "left";
 }
 
 function corner(context, x, y, cell) {
@@ -97,17 +97,10 @@ function hatch(context, x, y, width, height, rule) {
   context.globalAlpha = 0.35;
   context.lineWidth = 1;
   context.beginPath();
+  const [from, to] = variant === "rising" ? [y + height, y] : [y, y + height];
   for (let at = -height; at < width + height; at += 5) {
-    if (variant === "rising") {
-      context.moveTo(x + at, y + height);
-      context.lineTo(x + at + height, y);
-    } else if (variant === "falling") {
-      context.moveTo(x + at, y);
-      context.lineTo(x + at + height, y + height);
-    } else {
-      context.moveTo(x, y + at);
-      context.lineTo(x + width, y + at);
-    }
+    context.moveTo(...(variant === "level" ? [x, y + at] : [x + at, from]));
+    context.lineTo(...(variant === "level" ? [x + width, y + at] : [x + at + height, to]));
   }
   context.stroke();
   context.restore();
@@ -139,20 +132,14 @@ export function differenceLane(play, other) {
     rows: play.slotNames, height: each * play.slots,
     draw(context, box) {
       image.draw(context, box.from, box.to, box.x, box.y, box.width, box.height);
-      drawGrid(context, box, { ...shape(play), stages: 1 }, box.step, each);
+      drawGrid(context, box, { steps: play.steps, slots: play.slots, stages: 1 }, box.step, each);
     },
     tell({ step, row }) {
       if (row >= play.slots) return "";
       const kind = DIFFERENCES[differenceAt(play, other, match, step, row)];
-      const said = { neither: "neither fires", same: "the same rule", different: "different rules",
-        "only one": "only the first fires", "only other": "only the second fires" };
-      return `step ${step}, ${play.slotNames[row]}: ${said[kind]}`;
+      return `step ${step}, ${play.slotNames[row]}: ${kind}`;
     },
   };
-}
-
-function shape({ steps, slots }) {
-  return { steps, slots };
 }
 
 function rgbOf(colour) {

@@ -32,18 +32,18 @@ export function ruleInk(rule) {
 }
 
 export function swatch(rule) {
-  const node = el("span", { class: `swatch ${rule < 0 ? "none" : VARIANTS[ruleVariant(rule)]}` });
-  node.setAttribute("aria-hidden", "true");
+  const node = el("span", {
+    class: `swatch ${rule < 0 ? "none" : VARIANTS[ruleVariant(rule)]}`, "aria-hidden": "true",
+    text: rule < 0 ? "–" : rule,
+  });
   node.style.backgroundColor = ruleColour(rule);
   node.style.color = ruleInk(rule);
-  node.textContent = rule < 0 ? "–" : rule;
   return node;
 }
 
 /** A rule's name. Names that were never given ("rule 3") and given ones look alike. */
 export function ruleName(model, rule) {
-  if (rule === null || rule === undefined || rule < 0) return "nothing";
-  return model?.rules[rule] ?? `rule ${rule}`;
+  return rule < 0 ? "nothing" : model.rules[rule] ?? `rule ${rule}`;
 }
 
 /** Swatch and name. */

@@ -1,10 +1,11 @@
 // "Compare": a second model on the same episode and the same clock, with where they differ.
-import { isFrozen, isKnown } from "./api.js";
+import { isKnown } from "./api.js";
 import { ruleTag } from "./colours.js";
-import { countDifferences, matchRules } from "./difference.js";
-import { el, fill, menu, number, para, percent } from "./dom.js";
-import { compareWith, model, otherModel, sameRules, session, setTime } from "./session.js";
-import { comparableErrors, shortTitles } from "./session.js";
+import { countDifferences, matchRules, metricRows } from "./difference.js";
+import { el, field, fill, menu, para, percent, row, section } from "./dom.js";
+import { timeLink } from "./goto.js";
+import { asked, comparableErrors, compareWith, model, otherModel } from "./session.js";
+import { sameRules, session, shortTitles } from "./session.js";
 import { on, state } from "./state.js";
 
 const OTHER_EPISODE = "These models do not show the same episode: they were trained on different "
@@ -14,13 +15,13 @@ let comparePanel = null;
 
 export function startCompare(node) {
   comparePanel = node;
-  for (const event of ["tab", "play"]) on(event, showCompare);
+  on("tab play", showCompare);
 }
 
 function showCompare() {
   if (state.tab !== "compare" || !session.play) return;
   const able = ({ id }) => id !== state.model
-    && (!isFrozen() || isKnown("/api/play", { model: id, episode: state.episode, edits: {} }));
+    && isKnown("/api/play", { ...asked(), model: id, edits: {} });
   const others = session.models.filter(able).map(({ id, title }) => [id, title]);
   if (!others.length) {
     fill(comparePanel, para("One model is open. To compare, open two: ", "lead"),
@@ -28,12 +29,10 @@ function showCompare() {
     return;
   }
   const choice = menu("Other model", [["", "choose…"], ...others], {
-    "data-key": "with", value: state.with ?? "",
-    onchange: (event) => compareWith(event.target.value === "" ? null : Number(event.target.value)),
+    "data-key": "with", value: state.with ?? "", onpick: compareWith,
   });
   const { play, other } = session;
-  const parts = [el("div", { class: "fields" },
-    el("label", {}, el("span", { text: "with" }), choice))];
+  const parts = [el("div", { class: "fields" }, field("with", choice))];
   if (other && other.same !== play.same) {
     parts.push(para(OTHER_EPISODE, "note"));
   } else if (other) {
@@ -48,23 +47,12 @@ function showCompare() {
 }
 
 function scoreTable(play, other) {
-  const mean = (values) => {
-    const known = values.slice(1).filter((x) => x !== null);
-    return known.length ? known.reduce((sum, x) => sum + x, 0) / known.length : null;
-  };
-  const count = (right) => (right ? right.slice(1).filter((x) => x).length : null);
-  const row = (name, one, two) => el(
-    "tr", {}, el("th", { text: name }), el("td", { text: one }), el("td", { text: two }),
-  );
-  const key = (kind, text) => el("th", {}, el("i", { class: `line ${kind}` }), text);
   const together = comparableErrors();
+  const heads = shortTitles().map((title, i) =>
+    el("th", {}, el("i", { class: `line ${["one", "two"][i]}` }), title));
   return el("table", { class: "numbers versus" },
-    el("tr", {}, el("td", { class: "soft", text: together ? play.errorName : "" }),
-      ...shortTitles().map((title, i) => key(["one", "two"][i], title))),
-    together ? row("mean", number(mean(play.error)), number(mean(other.error))) : null,
-    together ? row("last frame", number(play.error.at(-1)), number(other.error.at(-1))) : null,
-    play.right && other.right
-      ? row(`frames right, of ${play.steps}`, count(play.right), count(other.right)) : null);
+    el("tr", {}, el("td", { class: "soft", text: together ? play.errorName : "" }), heads),
+    metricRows(play, other, together).map((cells) => row(...cells)));
 }
 
 /** What has to be known before the two are judged. */
@@ -87,9 +75,8 @@ function whereTheyPart(play, other) {
   const at = play.right.findIndex((right, t) => right !== other.right[t]);
   if (at < 0) return para("Both are right on the same frames.");
   const better = play.right[at] ? model() : otherModel();
-  return el("p", {}, "From ", el("button", {
-    class: "link", "data-key": "part", text: `frame ${at}`, onclick: () => setTime(at),
-  }), ` on only ${better.title} is right.`);
+  return el("p", {}, "From ", timeLink("part", `frame ${at}`, at),
+    ` on only ${better.title} is right.`);
 }
 
 function rulesCompared(play, other) {
@@ -101,17 +88,17 @@ function rulesCompared(play, other) {
     `${text}: ${share(count)}`);
   const [first, second] = shortTitles();
   return [
-    el("section", {}, el("h3", { text: "Difference" }), el("ul", { class: "legend" },
+    section("Difference", el("ul", { class: "legend" },
       key("same", "the same rule", same), key("different", "different rules", different),
       key("one", `only ${first} fires`, one), key("two", `only ${second} fires`, two))),
-    el("section", {}, el("h3", { text: "Rules that mean the same" }), pairing(match)),
+    section("Rules that mean the same", ...pairing(match)),
   ];
 }
 
 function pairing(match) {
-  if (sameRules()) return para("All of them, one by one: one run is an edit of the other.");
+  if (sameRules()) return [para("All of them, one by one: one run is an edit of the other.")];
   const pairs = match.map((a, b) => ({ a, b })).filter(({ a }) => a >= 0);
-  if (!pairs.length) return para("None fire together more often than by chance.");
+  if (!pairs.length) return [para("None fire together more often than by chance.")];
   return [para("Paired by how often they fire together in this episode."),
     el("ul", { class: "pairs" }, pairs.map(({ a, b }) =>
       el("li", {}, ruleTag(model(), a), "↔", ruleTag(otherModel(), b))))];

@@ -1,16 +1,16 @@
 // The lane of the metric: a curve of each playback, crosses where a frame is wrong, and a line
 // where an edited roll-out, or an imagination, becomes another one.
+import { pen, stroke } from "./canvas.js";
 import { visibleSteps } from "./cells.js";
-import { themeColour } from "./colours.js";
-import { number } from "./dom.js";
+import { clamp, number } from "./dom.js";
 import { comparableErrors } from "./session.js";
 
 /** The metric of each frame; grey and dashed without edits, orange of another model. */
 export function errorLane(play, base, other) {
   const curves = [
     { play: base, colour: "ghost", dash: [4, 3], name: "unedited" },
-    { play: other, colour: "second", dash: [], name: "other" },
-    { play, colour: "accent", dash: [], name: "edited" },
+    { play: other, colour: "second", name: "other" },
+    { play, colour: "accent", name: "edited" },
   ].filter((curve) => curve.play);
   const apart = other && !comparableErrors();
   const shared = rangeOf(curves.filter((curve) => !apart || curve.play === play));
@@ -25,21 +25,15 @@ export function errorLane(play, base, other) {
       };
       const yOf = scaled(shared);
       const ownY = scaled(own);
-      context.strokeStyle = themeColour("line");
-      context.lineWidth = 1;
-      context.beginPath();
-      context.moveTo(box.x, Math.round(yOf(shared?.bottom ?? 0)) + 0.5);
-      context.lineTo(box.x + box.width, Math.round(yOf(shared?.bottom ?? 0)) + 0.5);
-      context.stroke();
+      const ground = Math.round(yOf(shared?.bottom ?? 0)) + 0.5;
+      stroke(context, "line", 1, [[[box.x, ground], [box.x + box.width, ground]]]);
       for (const curve of curves) drawCurve(context, box, curve, curve.play === other ? ownY : yOf);
       if (other?.right) drawWrong(context, box, other, ownY);
       if (play.right) drawWrong(context, box, play, yOf);
       drawParting(context, box, play);
-      context.fillStyle = themeColour("faint");
-      context.font = "10px system-ui, sans-serif";
     },
     tell({ exact }) {
-      const t = Math.max(0, Math.min(play.steps, Math.round(exact)));
+      const t = clamp(Math.round(exact), 0, play.steps);
       const parts = curves.map((curve) => {
         const value = curve.play.error[t];
         return curves.length > 1 ? `${curve.name} ${number(value)}` : number(value);
@@ -54,58 +48,32 @@ export function errorLane(play, base, other) {
 function rangeOf(curves) {
   const values = curves.flatMap((curve) => curve.play.error).filter((x) => x !== null);
   if (!values.length) return null;
-  const some = spread(values);
-  return { bottom: Math.min(0, ...some), top: Math.max(...some) };
-}
-
-/** Of very many values only some are given to Math.max, which takes them as arguments. */
-function spread(values) {
-  if (values.length < 50000) return values;
-  const chunks = [];
-  for (let i = 0; i < values.length; i += 10000) {
-    const part = values.slice(i, i + 10000);
-    chunks.push(Math.max(...part), Math.min(...part));
-  }
-  return chunks;
+  return {
+    bottom: values.reduce((least, value) => Math.min(least, value), 0),
+    top: values.reduce((most, value) => Math.max(most, value)),
+  };
 }
 
 function drawCurve(context, box, { play, colour, dash }, yOf) {
   const [first, last] = visibleSteps(box, play.steps);
-  context.strokeStyle = themeColour(colour);
-  context.lineWidth = 1.75;
-  context.setLineDash(dash);
-  context.lineJoin = "round";
-  context.beginPath();
-  let pen = false;
+  const lines = [[]];
   for (let t = Math.max(0, first - 1); t <= Math.min(play.steps, last + 1); t += 1) {
-    const value = play.error[t];
-    if (value === null) {
-      pen = false;
-      continue;
-    }
-    if (pen) context.lineTo(box.xOf(t), yOf(value));
-    else context.moveTo(box.xOf(t), yOf(value));
-    pen = true;
+    if (play.error[t] === null) lines.push([]); // a gap
+    else lines.at(-1).push([box.xOf(t), yOf(play.error[t])]);
   }
-  context.stroke();
-  context.setLineDash([]);
+  stroke(context, colour, 1.75, lines, dash);
 }
 
 function drawWrong(context, box, play, yOf) {
   const [first, last] = visibleSteps(box, play.steps);
-  context.strokeStyle = themeColour("wrong");
-  context.lineWidth = 1.75;
-  const arm = Math.max(1.5, Math.min(3.5, box.step / 3));
-  context.beginPath();
+  const arm = clamp(box.step / 3, 1.5, 3.5);
+  const lines = [];
   for (let t = first; t <= last; t += 1) {
     if (play.right[t] !== false) continue;
-    const [x, y] = [box.xOf(t), play.error[t] === null ? yOf(0) : yOf(play.error[t])];
-    context.moveTo(x - arm, y - arm);
-    context.lineTo(x + arm, y + arm);
-    context.moveTo(x - arm, y + arm);
-    context.lineTo(x + arm, y - arm);
+    const [x, y] = [box.xOf(t), yOf(play.error[t] ?? 0)];
+    lines.push([[x - arm, y - arm], [x + arm, y + arm]], [[x - arm, y + arm], [x + arm, y - arm]]);
   }
-  context.stroke();
+  stroke(context, "wrong", 1.75, lines);
 }
 
 /** From where an edited roll-out, or an imagination, is another one. */
@@ -113,20 +81,11 @@ function drawParting(context, box, play) {
   const at = play.firstDifference ?? play.firstChange ?? play.parted?.step ?? null;
   if (at === null) return;
   const x = Math.round(box.xOf(at)) + 0.5;
-  context.strokeStyle = themeColour("soft");
-  context.lineWidth = 1;
-  context.setLineDash([2, 3]);
-  context.beginPath();
-  context.moveTo(x, box.y);
-  context.lineTo(x, box.y + box.height);
-  context.stroke();
-  context.setLineDash([]);
-  context.fillStyle = themeColour("soft");
-  context.font = "10px system-ui, sans-serif";
+  stroke(context, "soft", 1, [[[x, box.y], [x, box.y + box.height]]], [2, 3]);
+  pen(context, "soft", "10px");
   const text = play.parted ? "they part here" : play.firstDifference === null
     ? "encodings differ from here" : "differs from here";
   const left = x + 4 + context.measureText(text).width > box.x + box.width;
   context.textAlign = left ? "right" : "left";
   context.fillText(text, left ? x - 4 : x + 4, box.y + 5);
-  context.textAlign = "left";
 }

@@ -21,6 +21,20 @@ export function para(words, kind = "soft") {
   return el("p", { class: kind, text: words });
 }
 
+export function section(title, ...children) {
+  return el("section", {}, el("h3", { text: title }), ...children);
+}
+
+/** Controls with a name beside them. */
+export function field(text, ...controls) {
+  return el("label", {}, el("span", { text }), controls);
+}
+
+/** A row of a table: its head, then cells of text or nodes. */
+export function row(head, ...cells) {
+  return el("tr", {}, el("th", {}, head), cells.map((cell) => el("td", {}, cell)));
+}
+
 export function svg(tag, attributes = {}) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -39,29 +53,25 @@ export function fill(panel, ...children) {
   if (key) panel.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }
 
-/** The context of a canvas as large as it is shown, in CSS pixels. */
-export function sharp(canvas, width, height) {
-  const scale = window.devicePixelRatio || 1;
-  const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
-  if (canvas.width !== w) canvas.width = w;
-  if (canvas.height !== h) canvas.height = h;
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
-  context.clearRect(0, 0, width, height);
-  return context;
+/** A dialog over the page, gone once it is closed. */
+export function openSheet(title, ...content) {
+  const sheet = el("dialog", {
+    class: "sheet", "aria-label": title, onclose: () => sheet.remove(),
+    onclick: (event) => { if (event.target === sheet) sheet.close(); },
+  }, el("h2", { text: title }), ...content,
+  el("form", { method: "dialog" }, el("button", { text: "Close" })));
+  document.body.append(sheet);
+  sheet.showModal();
+  return sheet;
 }
 
-/** Text as far as it fits on a canvas. */
-export function fitted(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
-  let end = text.length;
-  while (end > 1 && context.measureText(`${text.slice(0, end)}…`).width > width) end -= 1;
-  return end > 2 ? `${text.slice(0, end)}…` : "";
+export function clamp(value, low, high) {
+  return Math.max(low, Math.min(high, value));
 }
 
 /** A number as people write it: three digits that mean something, a true minus. */
 export function number(value, digits = 3) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (Number.isNaN(value ?? NaN)) return "–";
   const size = Math.abs(value);
   if (size > 0 && (size >= 1e5 || size < 1e-3)) {
     return value.toExponential(1).replace("e+", "e").replace(/-/g, "−");
@@ -90,29 +100,32 @@ export function say(text, kind = "note") {
   hiding = setTimeout(() => { line.hidden = true; }, kind === "error" ? 9000 : 4000);
 }
 
+function track(kind, left, width, colour) {
+  const inside = el("span", { class: "bar-fill" });
+  inside.style.left = `${left}%`;
+  inside.style.width = `${width}%`;
+  if (colour) inside.style.background = colour;
+  return el("span", { class: kind, "aria-hidden": "true" }, inside);
+}
+
 /** A bar from 0 to `share` of its track. */
 export function bar(share, colour) {
-  const inside = el("span", { class: "bar-fill" });
-  inside.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
-  if (colour) inside.style.background = colour;
-  return el("span", { class: "bar", "aria-hidden": "true" }, inside);
+  return track("bar", 0, 100 * clamp(share, 0, 1), colour);
 }
 
 /** A bar that grows left or right of the middle; `share` is from -1 to 1. */
 export function deviation(share, colour) {
-  const size = Math.min(1, Math.abs(share)) * 50;
-  const inside = el("span", { class: "bar-fill" });
-  inside.style.width = `${size}%`;
-  inside.style.left = `${share < 0 ? 50 - size : 50}%`;
-  if (colour) inside.style.background = colour;
-  return el("span", { class: "bar middle", "aria-hidden": "true" }, inside);
+  const size = 50 * Math.min(1, Math.abs(share));
+  return track("bar middle", share < 0 ? 50 - size : 50, size, colour);
 }
 
-/** A menu of [value, text] pairs. */
-export function menu(label, options, props = {}) {
-  const node = el("select", { "aria-label": label, ...props, value: null });
-  node.append(...options.map(([value, text]) => el("option", { value, text })));
-  if (props.value !== undefined && props.value !== null) node.value = props.value;
+/** A menu of [value, text] pairs; `onpick` is given the value as a number, or null of "". */
+export function menu(label, options, { value, onpick, ...props } = {}) {
+  const node = el("select", {
+    "aria-label": label, ...props,
+    onchange: () => onpick(node.value === "" ? null : Number(node.value)),
+  }, options.map(([each, text]) => el("option", { value: each, text })));
+  if (value !== undefined) node.value = value;
   return node;
 }
 

@@ -4,7 +4,7 @@ import { number, signed } from "./dom.js";
 
 /** Without empty lists, in one order: equal edits are equal text. */
 export function tidyEdits(edits) {
-  const kept = Object.entries(edits).filter(([, entries]) => entries && entries.length);
+  const kept = Object.entries(edits).filter(([, entries]) => entries?.length);
   const tidied = Object.fromEntries(kept);
   if (tidied.disabled) tidied.disabled = [...new Set(tidied.disabled)].sort((a, b) => a - b);
   return tidied;
@@ -53,42 +53,39 @@ export function changeAction(edits, step, action, original) {
 
 /** What was edited, as people say it, with the edits that are left when each is taken back. */
 export function listEdits(edits, model, play) {
-  const slot = (m) => play?.slotNames[m] ?? `slot ${m}`;
+  const slot = (m) => play.slotNames[m] ?? `slot ${m}`;
   const found = [];
-  const put = (text, rule, step, kind, gone) => {
+  const put = (kind, gone, text, { rule = null, step = null }) => {
     const kept = edits[kind].filter((entry) => !gone.includes(entry));
     found.push({ text, rule, step, rest: tidyEdits({ ...edits, [kind]: kept }) });
   };
   for (const rule of edits.disabled ?? []) {
-    put(`${ruleName(model, rule)} off`, rule, null, "disabled", [rule]);
+    put("disabled", [rule], `${ruleName(model, rule)} off`, { rule });
   }
   for (const entry of edits.scaled ?? []) {
     const text = `${ruleName(model, entry.rule)} × ${number(entry.factor)}`;
-    put(text, entry.rule, null, "scaled", [entry]);
+    put("scaled", [entry], text, entry);
   }
   for (const entry of edits.added ?? []) {
     const text = `${ruleName(model, entry.rule)}: ${entry.feature} ${signed(entry.amount)}`;
-    put(text, entry.rule, null, "added", [entry]);
+    put("added", [entry], text, entry);
   }
   for (const entry of edits.forced ?? []) {
-    const parts = [];
-    const free = entry.rule === null || entry.rule === undefined;
-    if (!free) parts.push(`${ruleName(model, entry.rule)} on ${slot(entry.slot)}`);
-    if (entry.context !== null && entry.context !== undefined) {
-      parts.push(`${free ? `${slot(entry.slot)} reads` : "reading"} ${slot(entry.context)}`);
-    }
-    put(parts.join(" "), entry.rule ?? null, entry.step, "forced", [entry]);
+    const { rule = null, context = null } = entry;
+    const [on, read] = [slot(entry.slot), slot(context)];
+    const text = rule === null ? `${on} reads ${read}`
+      : `${ruleName(model, rule)} on ${on}${context === null ? "" : ` reading ${read}`}`;
+    put("forced", [entry], text, entry);
   }
   for (const entries of groupedMoves(edits.placed ?? [])) {
     const places = entries.every((entry) => ["row", "column"].includes(entry.feature));
     const values = entries.map((entry) => `${entry.feature} = ${number(entry.value)}`).join(", ");
     const name = slot(entries[0].slot);
     const text = places && entries.length === 2 ? `${name} moved` : `${name}: ${values}`;
-    put(text, null, entries[0].step, "placed", entries);
+    put("placed", entries, text, entries[0]);
   }
   for (const entry of edits.acted ?? []) {
-    const name = model?.actions[entry.action] ?? `action ${entry.action}`;
-    put(`action ${name}`, null, entry.step, "acted", [entry]);
+    put("acted", [entry], `action ${model.actions[entry.action] ?? entry.action}`, entry);
   }
   return found;
 }

@@ -1,5 +1,5 @@
 // The keys, on "?".
-import { byId, el, para } from "./dom.js";
+import { byId, el, openSheet, para, row } from "./dom.js";
 import { on } from "./state.js";
 
 const HELP = [
@@ -16,22 +16,16 @@ const HELP = [
 ];
 
 export function startHelp() {
-  byId("help").addEventListener("click", openHelp);
+  byId("help").onclick = openHelp;
   on("help", openHelp);
 }
 
 function openHelp() {
-  const rows = HELP.map(([keys, text]) => el("tr", {},
-    el("th", {}, keys.split(" ").map((key) => el("kbd", { text: key }))), el("td", { text })));
-  const sheet = el("dialog", { class: "sheet", "aria-label": "Keys" },
-    el("h2", { text: "Keys" }), el("table", { class: "help" }, rows),
+  const rows = HELP.map(([keys, text]) =>
+    row(keys.split(" ").map((key) => el("kbd", { text: key })), text));
+  openSheet("Keys", el("table", { class: "help" }, rows),
     para("A coloured cell of the raster is a rule that fires on a slot: "
       + "click it to see why. The arrow in the frame leads from the slot that the rule reads to "
       + "the one that it changes. “Truly” is what happens in the true world, whatever the model "
-      + "predicts: “free” is a move to a free place, “nothing” none. In Play, the arrow keys move the chosen slot."),
-    el("form", { method: "dialog" }, el("button", { text: "Close" })));
-  document.body.append(sheet);
-  sheet.addEventListener("close", () => sheet.remove());
-  sheet.addEventListener("click", (event) => { if (event.target === sheet) sheet.close(); });
-  sheet.showModal();
+      + "predicts: “free” is a move to a free place, “nothing” none. In Play, the arrow keys move the chosen slot."));
 }

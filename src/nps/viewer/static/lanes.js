@@ -1,9 +1,9 @@
 // The lanes of the time line. A lane has a height, a label or rows, and draws itself into a box
 // that knows which steps it spans; `tell` says what is under the pointer.
+import { fitted, pen } from "./canvas.js";
 import { differenceLane, rasterLane, visibleSteps } from "./cells.js";
 import { themeColour } from "./colours.js";
 import { errorLane } from "./curve.js";
-import { fitted } from "./dom.js";
 import { comparing, model as currentModel, otherModel, session } from "./session.js";
 
 const ROOM = 36; // pixels of a step from which on words fit into it
@@ -46,7 +46,6 @@ function actionLane(play, base, names) {
     draw(context, box) {
       const [first, last] = visibleSteps(box, play.steps);
       context.textAlign = "center";
-      context.font = "11px system-ui, sans-serif";
       for (let step = first; step < last; step += 1) {
         const x = box.xOf(step);
         const changed = base?.actions && base.actions[step] !== play.actions[step];
@@ -54,14 +53,13 @@ function actionLane(play, base, names) {
         context.beginPath();
         context.roundRect(x + 1, box.y, box.step - 2, box.height - 5, 5);
         context.fill();
-        context.fillStyle = themeColour(changed ? "accent" : "soft");
+        pen(context, changed ? "accent" : "soft", "11px");
         const lines = wrapped(context, name(step), box.step - 6, twoLines);
         lines.forEach((line, i) => {
           const y = box.y + (box.height - 5) / 2 + (i - (lines.length - 1) / 2) * 13;
           context.fillText(line, x + box.step / 2, y + 0.5);
         });
       }
-      context.textAlign = "left";
     },
     tell: ({ step }) => `step ${step}: ${name(step)}`,
   };
@@ -84,8 +82,7 @@ function eventLane(play) {
     draw(context, box) {
       const [first, last] = visibleSteps(box, play.steps);
       const y = box.y + box.height / 2;
-      context.font = "11px system-ui, sans-serif";
-      context.fillStyle = themeColour("ink");
+      pen(context, "ink", "11px");
       for (let step = first; step < last; step += 1) {
         const text = play.events[step];
         if (!text) continue;
@@ -112,8 +109,7 @@ function headingLane(text) {
   return {
     label: "", height: 26,
     draw(context, box) {
-      context.fillStyle = themeColour("soft");
-      context.font = "600 12px system-ui, sans-serif";
+      pen(context, "soft", "600 12px");
       context.fillText(fitted(context, text, box.width), box.x, box.y + box.height / 2 + 3);
     },
   };
@@ -126,15 +122,13 @@ function axisLane(play) {
       const [first, last] = visibleSteps(box, play.steps);
       const nice = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
       const every = nice.find((one) => one * box.step >= 34) ?? 2000;
-      context.fillStyle = themeColour("faint");
-      context.font = "10px system-ui, sans-serif";
+      pen(context, "faint", "10px");
       context.textAlign = "center";
       for (let t = Math.ceil(first / every) * every; t <= last; t += every) {
         const x = box.xOf(t);
         if (x < box.x - 1 || x > box.x + box.width + 1) continue;
         context.fillText(t, Math.min(x, box.x + box.width - 2), box.y + box.height / 2 + 2);
       }
-      context.textAlign = "left";
     },
   };
 }

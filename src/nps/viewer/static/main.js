@@ -1,7 +1,7 @@
 // The page is put together here: header, tabs, the loop that draws, and the address.
-import { frozenStart, isFrozen } from "./api.js";
+import { frozen, frozenStart } from "./api.js";
 import { startCompare } from "./compare.js";
-import { byId, el, menu, para } from "./dom.js";
+import { byId, el, para } from "./dom.js";
 import { startHelp } from "./help.js";
 import { tellNow } from "./now.js";
 import { startPlayer } from "./player.js";
@@ -17,24 +17,24 @@ import { startWhatIf } from "./whatif.js";
 import { startWhy } from "./why.js";
 import { startWorld } from "./world.js";
 
-const TITLES = { why: "Why", whatif: "What if", rules: "Rules", play: "Play", compare: "Compare" };
-const STARTS = {
-  why: startWhy, whatif: startWhatIf, rules: startRules, play: startWorld, compare: startCompare,
+const PANELS = {
+  why: ["Why", startWhy], whatif: ["What if", startWhatIf], rules: ["Rules", startRules],
+  play: ["Play", startWorld], compare: ["Compare", startCompare],
 };
 
 // -- tabs -------------------------------------------------------------------------------------
 
 function startTabs() {
-  for (const name of TABS) {
+  for (const [name, [text, startPanel]] of Object.entries(PANELS)) {
     byId("tabs").append(el("button", {
-      id: `tab-${name}`, role: "tab", "aria-controls": `panel-${name}`, text: TITLES[name],
+      id: `tab-${name}`, role: "tab", "aria-controls": `panel-${name}`, text,
       onclick: () => openTab(name), onkeydown: moveTab,
     }));
     const panel = el("div", {
       id: `panel-${name}`, role: "tabpanel", "aria-labelledby": `tab-${name}`,
     });
     byId("panels").append(panel);
-    STARTS[name](panel);
+    startPanel(panel);
   }
   on("tab", tellTab);
 }
@@ -59,28 +59,28 @@ function moveTab(event) {
 // -- header -----------------------------------------------------------------------------------
 
 function startHeader() {
-  byId("model").addEventListener("change", (e) => openEpisode({ model: Number(e.target.value) }));
-  const episode = (value) => openEpisode({ episode: value });
-  byId("episode").addEventListener("change", (e) => episode(Math.floor(e.target.value) || 0));
-  byId("episode-back").addEventListener("click", () => episode(state.episode - 1));
-  byId("episode-on").addEventListener("click", () => episode(state.episode + 1));
-  byId("frozen-mark").hidden = !isFrozen();
-  on("models", tellHeader);
-  on("play", tellHeader);
+  byId("model").onchange = (event) => openEpisode({ model: Number(event.target.value) });
+  const open = (episode) => openEpisode({ episode });
+  byId("episode").onchange = (event) => open(Math.floor(event.target.value) || 0);
+  byId("episode-back").onclick = () => open(state.episode - 1);
+  byId("episode-on").onclick = () => open(state.episode + 1);
+  byId("frozen-mark").hidden = !frozen;
+  on("models play", tellHeader);
 }
 
 function tellHeader() {
-  const options = session.models.map(({ id, title }) => [id, title]);
-  byId("model").replaceChildren(...menu("", options).childNodes);
-  byId("model").value = state.model;
-  byId("model").disabled = options.length < 2;
-  byId("episode").value = state.episode;
+  const options = session.models.map(({ id, title }) => el("option", { value: id, text: title }));
+  const [models, episode] = [byId("model"), byId("episode")];
+  models.replaceChildren(...options);
+  models.value = state.model;
+  models.disabled = options.length < 2;
   const last = model().episodes - 1;
-  byId("episode").max = last;
+  episode.max = last;
+  episode.value = state.episode;
+  episode.disabled = frozen;
   byId("episode-count").textContent = `of ${model().episodes}`;
-  byId("episode-back").disabled = state.episode <= 0 || isFrozen();
-  byId("episode-on").disabled = state.episode >= last || isFrozen();
-  byId("episode").disabled = isFrozen();
+  byId("episode-back").disabled = state.episode <= 0 || frozen;
+  byId("episode-on").disabled = state.episode >= last || frozen;
   const title = session.play?.title ?? "";
   byId("title").textContent = title === `episode ${state.episode}` ? "" : title;
   document.title = `${model().title} · nps`;
@@ -88,14 +88,14 @@ function tellHeader() {
 
 // -- drawing: at most once between two frames of the screen ------------------------------------
 
-let asked = false;
+let scheduled = false;
 const drawn = []; // whom to tell when all pictures of the frame are there
 
 function redraw() {
-  if (asked) return;
-  asked = true;
+  if (scheduled) return;
+  scheduled = true;
   requestAnimationFrame(() => {
-    asked = false;
+    scheduled = false;
     const complete = drawStage();
     moveCursor();
     tellNow();
@@ -129,9 +129,8 @@ function keepAddress() {
 function followAddress() {
   const values = readAddress(location.hash);
   if (writeAddress({ ...state, ...values }) === writeAddress(state)) return;
-  const { tab } = values;
-  delete values.tab;
-  adopt({ edits: {}, with: null, ...values });
+  const { tab, ...others } = values;
+  adopt({ edits: {}, with: null, ...others });
   if (tab) openTab(tab);
   reload();
 }
@@ -144,13 +143,13 @@ async function start() {
   startTimeline();
   startShare();
   startHelp();
-  for (const event of ["play", "time", "select", "sheet", "theme", "tab"]) on(event, redraw);
-  for (const event of ["play", "time", "select", "edits", "tab"]) on(event, keepAddress);
+  on("play time select sheet theme tab", redraw);
+  on("play time select edits tab", keepAddress);
   new ResizeObserver(redraw).observe(byId("stage"));
   window.addEventListener("hashchange", followAddress);
   try {
     await loadModels();
-    const wanted = { ...frozenStart(), ...readAddress(location.hash) };
+    const wanted = { ...frozenStart, ...readAddress(location.hash) };
     const { opening } = session.models[wanted.model] ?? session.models[0];
     adopt({ episode: opening, ...wanted });
     tellTab();

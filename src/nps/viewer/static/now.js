@@ -1,6 +1,7 @@
 // What happens in the step that follows, as one line under the frames.
 import { ruleColour, ruleName } from "./colours.js";
 import { byId, el } from "./dom.js";
+import { firings } from "./playback.js";
 import { model, session, shown } from "./session.js";
 import { state } from "./state.js";
 
@@ -10,14 +11,14 @@ export function tellNow() {
   const play = shown();
   const line = byId("now");
   if (!play) return;
-  const t = state.t;
+  const { t } = state;
   const parts = [];
   const say = (text, kind = "") => parts.push(el("span", { class: kind, text }));
   if (t >= play.steps) {
     say(play === session.world ? "Your move." : `The last frame of ${play.steps + 1}.`, "soft");
   } else {
     if (play.actions?.[t] >= 0) say((play.actionNames ?? model().actions)[play.actions[t]] ?? "", "tag");
-    const fired = play.hasRules ? firings(play, t) : [];
+    const fired = grouped(firings(play, t));
     for (const group of fired.slice(0, 3)) parts.push(firing(play, group));
     if (fired.length > 3) say(`and ${fired.length - 3} more`, "soft");
     if (play.hasRules && !fired.length) say("no rule fires", "soft");
@@ -30,34 +31,27 @@ export function tellNow() {
   if (line.textContent !== told) line.replaceChildren(...parts);
 }
 
-/** What fires in a step: slots that the same rule changes, reading the same, are one group. */
-function firings(play, t) {
-  const groups = new Map();
-  for (let stage = 0; stage < play.stages; stage += 1) {
-    for (let slot = 0; slot < play.slots; slot += 1) {
-      const rule = play.ruleAt(t, stage, slot);
-      if (rule < 0) continue;
-      const context = play.contextAt(t, stage, slot);
-      const key = `${rule} ${context === slot ? "itself" : context}`;
-      if (!groups.has(key)) groups.set(key, { rule, context, slots: [] });
-      const { slots } = groups.get(key);
-      if (!slots.includes(slot)) slots.push(slot);
-    }
+/** Slots that the same rule changes, reading the same, are one group. */
+function grouped(fired) {
+  let groups = groupBy(fired, ({ rule, context, slot }) =>
+    `${rule} ${context === slot ? "itself" : context}`);
+  // Where a rule reads many slots, which one it reads is left to the arrows.
+  if (groups.length > 2) {
+    groups = groupBy(fired.map((each) => ({ ...each, context: -1 })), ({ rule }) => rule);
   }
-  if (groups.size > 2) mergeByRule(groups);
   // The rarest first: it is what happens; the others mostly keep things as they are.
-  return [...groups.values()].sort((a, b) => a.slots.length - b.slots.length);
+  return groups.sort((a, b) => a.slots.length - b.slots.length);
 }
 
-/** Where a rule reads many slots, which one it reads is left to the arrows. */
-function mergeByRule(groups) {
-  const all = [...groups.values()];
-  groups.clear();
-  for (const { rule, slots } of all) {
-    if (!groups.has(rule)) groups.set(rule, { rule, context: -1, slots: [] });
-    const merged = groups.get(rule).slots;
-    merged.push(...slots.filter((slot) => !merged.includes(slot)));
+function groupBy(fired, keyOf) {
+  const groups = new Map();
+  for (const each of fired) {
+    const key = keyOf(each);
+    if (!groups.has(key)) groups.set(key, { ...each, slots: [] });
+    const { slots } = groups.get(key);
+    if (!slots.includes(each.slot)) slots.push(each.slot);
   }
+  return [...groups.values()];
 }
 
 function firing(play, { rule, context, slots }) {

@@ -1,22 +1,22 @@
 // One picture of a frame: pixels as they are, over them where slots look, and over that the slots'
 // places with an arrow from what a rule reads to what it changes.
 import { ruleColour, ruleInk } from "./colours.js";
-import { el, svg } from "./dom.js";
+import { clamp, el, number, svg } from "./dom.js";
 import { emit } from "./state.js";
 
 const DARKNESS = 0.78;
 
 export class Picture {
-  constructor(name) {
-    this.base = el("canvas", { class: "pixels" });
+  /** Of "true" or "predicted" frames. */
+  constructor(kind) {
+    this.kind = kind;
+    this.base = el("canvas", { class: "pixels", role: "img" });
     this.shade = el("canvas", { class: "shade", hidden: true });
     this.over = svg("svg", { class: "over", "aria-hidden": "true" });
-    this.caption = el("span", { class: "caption", text: name });
+    this.caption = el("span", { class: "caption" });
     this.badge = el("span", { class: "badge" });
     this.screen = el("div", { class: "screen" }, this.base, this.shade, this.over);
-    this.node = el(
-      "figure", {}, el("figcaption", {}, this.caption, this.badge), this.screen,
-    );
+    this.node = el("figure", {}, el("figcaption", {}, this.caption, this.badge), this.screen);
     this.arrows = svg("g");
     this.rings = svg("g");
     this.over.append(this.arrows, this.rings);
@@ -28,42 +28,40 @@ export class Picture {
     }).observe(this.screen);
   }
 
-  /** Sizes of the frame; `label` is what a screen reader says of the picture. */
-  prepare(width, height, name, label) {
+  prepare({ width, height }, caption) {
     if (this.base.width !== width || this.base.height !== height) {
       this.base.width = width;
       this.base.height = height;
       this.drawn = null;
     }
     this.node.style.setProperty("--ratio", width / height);
-    this.caption.textContent = name;
-    this.base.setAttribute("role", "img");
-    this.base.setAttribute("aria-label", label);
+    this.caption.textContent = caption;
+    this.base.setAttribute("aria-label", `${caption} frame`);
   }
 
   /** Draw where the frame is; false if it has not come yet: then the last one stays. */
   draw(frame) {
     this.screen.classList.toggle("waiting", frame === null);
     if (!frame) return false;
-    if (this.drawn?.image === frame.image && this.drawn.x === frame.x && this.drawn.y === frame.y) {
-      return true;
-    }
+    const { image, x, y } = frame;
+    if (this.drawn?.image === image && this.drawn.x === x && this.drawn.y === y) return true;
     this.drawn = frame;
     const { width, height } = this.base;
     const context = this.base.getContext("2d");
-    context.drawImage(frame.image, frame.x, frame.y, width, height, 0, 0, width, height);
+    context.drawImage(image, x, y, width, height, 0, 0, width, height);
     return true;
   }
 
-  mark(right, error, name) {
-    const known = error !== null && error !== undefined;
-    this.badge.className = `badge ${right === null ? "" : right ? "right" : "wrong"}`;
-    if (right === null) this.badge.textContent = known ? error : "";
-    else {
-      const word = el("span", { class: "word", text: right ? " right" : " wrong" });
+  /** Say whether the frame is right, or else its error, as far as they are known. */
+  mark({ right = null, error = null, name }) {
+    const verdict = right === null ? "" : right ? "right" : "wrong";
+    const amount = error === null ? "" : number(error);
+    this.badge.className = `badge ${verdict}`;
+    if (verdict) {
+      const word = el("span", { class: "word", text: ` ${verdict}` });
       this.badge.replaceChildren(right ? "✓" : "✗", word);
-    }
-    this.badge.title = known ? `${name} ${error}` : "";
+    } else this.badge.textContent = amount;
+    this.badge.title = amount && `${name} ${amount}`;
     this.screen.classList.toggle("wrong", right === false);
   }
 
@@ -93,7 +91,7 @@ export class Picture {
     const [width, height] = this.size;
     this.over.setAttribute("viewBox", `0 0 ${width || 1} ${height || 1}`);
     if (!width || (!marks.length && !this.rings.childNodes.length)) return;
-    const radius = Math.max(8, Math.min(13, width / 26));
+    const radius = clamp(width / 26, 8, 13);
     const at = (place) => [place[1] * width, place[0] * height];
     const drawn = JSON.stringify([marks, arrows, width]);
     if (drawn === this.overlaid) return;
@@ -128,10 +126,9 @@ export class Picture {
   /** The share of the picture's sides that a pointer is at: row, column. */
   place(event) {
     const box = this.screen.getBoundingClientRect();
-    const within = (share) => Math.max(0, Math.min(1, share));
     return [
-      within((event.clientY - box.top) / box.height),
-      within((event.clientX - box.left) / box.width),
+      clamp((event.clientY - box.top) / box.height, 0, 1),
+      clamp((event.clientX - box.left) / box.width, 0, 1),
     ];
   }
 }

@@ -5,9 +5,21 @@ import { canonical } from "./state.js";
 import { sheet } from "./sheets.js";
 
 function unpack(text, Kind) {
-  if (text === null || text === undefined) return null;
+  if (text === null) return null;
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return new Kind(bytes.buffer); // little-endian, as every machine with a browser
+}
+
+/** What fires in a step, the first stage first. */
+export function firings(play, step) {
+  const found = [];
+  for (let stage = 0; play.hasRules && step < play.steps && stage < play.stages; stage += 1) {
+    for (let slot = 0; slot < play.slots; slot += 1) {
+      const rule = play.ruleAt(step, stage, slot);
+      if (rule >= 0) found.push({ stage, slot, rule, context: play.contextAt(step, stage, slot) });
+    }
+  }
+  return found;
 }
 
 class Playback {
@@ -69,10 +81,9 @@ class Playback {
 
   /** Row and column as shares of the picture's sides, or null. */
   placeAt(frame, slot) {
-    if (!this.placeData) return null;
-    const row = this.placeData[2 * (frame * this.slots + slot)];
-    const column = this.placeData[2 * (frame * this.slots + slot) + 1];
-    return Number.isFinite(row) && Number.isFinite(column) ? [row, column] : null;
+    const first = 2 * (frame * this.slots + slot);
+    const place = [...this.placeData.slice(first, first + 2)];
+    return place.every(Number.isFinite) ? place : null;
   }
 
   featureAt(frame, slot, feature) {
@@ -89,7 +100,6 @@ class Playback {
 
   /** The sheet of masks that frame t is in, and its row there. */
   masks(t) {
-    if (!this.maskSize) return null;
     const image = sheet(this.id, "masks", Math.floor(t / this.perSheet));
     return image && { image, y: (t % this.perSheet) * this.maskSize[0] };
   }
@@ -107,9 +117,8 @@ class Playback {
 const MOST_PLAYS = 8;
 const plays = new Map();
 
-/** The playback of an episode under edits, from memory if it was shown lately. */
-export async function fetchPlay(model, episode, edits) {
-  const body = { model, episode, edits };
+/** The playback of an episode of a model under edits, from memory if it was shown lately. */
+export async function fetchPlay(body) {
   const key = canonical(body);
   const found = plays.get(key) ?? new Playback(await ask("/api/play", body));
   plays.delete(key);
@@ -127,20 +136,17 @@ export class WorldHistory {
   constructor(model, answer) {
     this.world = answer.world;
     this.id = `world ${answer.world}`;
-    this.title = "";
     this.slotNames = answer.slots ?? model.slots;
     this.slots = this.slotNames.length;
     this.actionNames = answer.actions ?? model.actions;
     this.rules = model.rules.length;
     this.stages = Math.max(1, model.stages);
-    this.decoded = model.decodes;
     this.predicted = true;
     this.errorName = model.error;
     this.maskSize = null;
     this.actions = [];
     this.moments = [];
     this.pictures = [];
-    this.firstDifference = null;
     this.hasRules = model.rules.length > 0;
     this.hasPlaces = false;
   }
@@ -199,10 +205,6 @@ export class WorldHistory {
   frame(kind, t) {
     const image = this.pictures[t]?.[kind];
     return image ? { image, x: 0, y: 0 } : null;
-  }
-
-  masks() {
-    return null;
   }
 
   prefetch() {

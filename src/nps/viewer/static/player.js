@@ -1,5 +1,5 @@
 // The clock: play and pause, speed, the scrubber, and the keys that go with them.
-import { byId, el } from "./dom.js";
+import { byId, clamp, el, menu } from "./dom.js";
 import { model, redo, select, setTime, shown, undo } from "./session.js";
 import { emit, on, state } from "./state.js";
 import { hoverSlot, toggleMarks } from "./stage.js";
@@ -48,8 +48,7 @@ function tick(now) {
 }
 
 function faster(by) {
-  const at = SPEEDS.indexOf(clock.speed) + by;
-  clock.speed = SPEEDS[Math.max(0, Math.min(SPEEDS.length - 1, at))];
+  clock.speed = SPEEDS[clamp(SPEEDS.indexOf(clock.speed) + by, 0, SPEEDS.length - 1)];
   controls.speed.value = clock.speed;
 }
 
@@ -77,16 +76,14 @@ export function startPlayer() {
     oninput: (event) => { togglePlaying(false); setTime(Number(event.target.value)); },
   });
   controls.time = el("output", { id: "time", text: "0 / 0" });
-  controls.speed = el("select", {
-    id: "speed", "aria-label": "Speed", onchange: (e) => { clock.speed = Number(e.target.value); },
-  }, SPEEDS.map((speed) => el("option", { value: speed, text: `${speed}×` })));
-  controls.speed.value = 1;
+  controls.speed = menu("Speed", SPEEDS.map((speed) => [speed, `${speed}×`]), {
+    id: "speed", value: 1, onpick: (speed) => { clock.speed = speed; },
+  });
   byId("transport").append(
     button("‹", "One frame back", () => step(-1)), controls.play,
     button("›", "One frame on", () => step(1)), controls.scrubber, controls.time, controls.speed,
   );
-  on("time", tellTime);
-  on("play", tellTime);
+  on("time play", tellTime);
   document.addEventListener("keydown", pressed);
 }
 
@@ -99,7 +96,7 @@ function nextSlot(by) {
   const slots = shown()?.slots ?? 0;
   if (!slots) return;
   const now = state.slot === null ? (by > 0 ? -1 : slots) : state.slot;
-  select(Math.max(0, Math.min(slots - 1, now + by)), state.stage);
+  select(clamp(now + by, 0, slots - 1), state.stage);
 }
 
 const KEYS = {
@@ -122,11 +119,10 @@ const KEYS = {
 /** Keys of the control that has the focus, such as letters in a field, stay its own. */
 export function isForControl(event) {
   const { target, key } = event;
-  if (target.closest("dialog")) return true;
-  if (target.closest("select, textarea, input:not([type=range]):not([type=checkbox])")) return true;
+  if (target.closest("dialog, select, input:not([type=range]):not([type=checkbox])")) return true;
   if (target.closest("input[type=range]")) {
-    return target.id !== "scrubber" ? key.startsWith("Arrow") || key === "Home" || key === "End"
-      : key === "ArrowUp" || key === "ArrowDown";
+    return target.id === "scrubber" ? key === "ArrowUp" || key === "ArrowDown"
+      : key.startsWith("Arrow") || key === "Home" || key === "End";
   }
   if (target.closest("[role=tab]")) return [" ", "Enter", "ArrowLeft", "ArrowRight"].includes(key);
   if (target.closest("button, a, summary, input")) return key === " " || key === "Enter";

@@ -1,8 +1,8 @@
 // "Rules": what each rule is called, how often it is used, when it fires, what it does, which rules
 // are like it, and with which actions or events it goes.
-import { ask, isFrozen } from "./api.js";
+import { ask, frozen } from "./api.js";
 import { ruleColour, ruleName, ruleTag, swatch } from "./colours.js";
-import { bar, el, fill, number, para, percent, say } from "./dom.js";
+import { bar, el, fill, number, para, percent, row, say } from "./dom.js";
 import { model, session } from "./session.js";
 import { emit, on, state } from "./state.js";
 
@@ -12,7 +12,7 @@ const [LIKE, OPPOSITE] = [0.2, -0.5]; // similarities, as in the descriptions
 
 export function startRules(node) {
   rulesPanel = node;
-  for (const event of ["tab", "play"]) on(event, showRules);
+  on("tab play", showRules);
 }
 
 async function showRules() {
@@ -53,7 +53,7 @@ function drawRules({ rules, episodes }) {
 
 /** Models that ship are not changed. */
 function naming() {
-  if (model().renames || !model().saves || isFrozen()) return null;
+  if (model().renames || !model().saves || frozen) return null;
   return para("To name its rules, change one in What if and save the model as a new run.");
 }
 
@@ -94,7 +94,7 @@ function when({ tree, accuracy, chance }) {
     // Of what always fires there is nothing to tell apart.
     accuracy === chance ? null
       : para(`right in ${percent(accuracy)} of held-out cases, by chance ${percent(chance)}`),
-  ].filter((part) => part !== null);
+  ];
 }
 
 /** A line of the tree: a question, and the answer if it ends there. */
@@ -110,19 +110,18 @@ function branch(line) {
 
 function byShare(shares, rule) {
   const entries = Object.entries(shares).sort(([, a], [, b]) => b - a).slice(0, 5);
-  return el("table", { class: "numbers" }, entries.map(([name, share]) => el("tr", {},
-    el("th", { text: name || "none" }), el("td", { class: "wide" }, bar(share, ruleColour(rule))),
-    el("td", { text: percent(share) }))));
+  return el("table", { class: "numbers" }, entries.map(([name, share]) =>
+    row(name || "none", bar(share, ruleColour(rule)), percent(share))));
 }
 
 // -- names ------------------------------------------------------------------------------------
 
 function head({ rule }) {
   const name = ruleName(model(), rule);
-  if (!model().renames || isFrozen()) return el("h3", {}, ruleTag(model(), rule));
+  if (!model().renames || frozen) return el("h3", {}, ruleTag(model(), rule));
   const field = el("input", {
     class: "name", type: "text", value: name, maxlength: 60, "aria-label": `Name of rule ${rule}`,
-    "data-key": `name ${rule}`, onchange: () => rename(rule, field),
+    "data-key": `name ${rule}`, onchange: () => rename(rule, name, field),
     onkeydown: (event) => {
       if (event.key === "Enter") field.blur();
       if (event.key === "Escape") { field.value = name; field.blur(); }
@@ -131,10 +130,10 @@ function head({ rule }) {
   return el("h3", {}, swatch(rule), field);
 }
 
-async function rename(rule, field) {
+async function rename(rule, before, field) {
   const name = field.value.trim();
-  if (!name || name === ruleName(model(), rule)) {
-    field.value = ruleName(model(), rule);
+  if (!name || name === before) {
+    field.value = before;
     return;
   }
   try {
@@ -144,7 +143,7 @@ async function rename(rule, field) {
     emit("models");
     showRules();
   } catch (error) {
-    field.value = ruleName(model(), rule);
+    field.value = before;
     say(error.message, "error");
   }
 }

@@ -1,12 +1,12 @@
 // Saving an edited model as a run of its own, for `nps eval` to compare.
-import { ask, isFrozen } from "./api.js";
+import { ask, frozen } from "./api.js";
 import { el, fill, para, say } from "./dom.js";
 import { isEdited, lastingEdits } from "./edits.js";
 import { model } from "./session.js";
 import { state } from "./state.js";
 
 export function saveFields() {
-  if (!model().saves || isFrozen()) return { node: el("span"), update() {} };
+  if (!model().saves || frozen) return { node: el("span"), update() {} };
   const name = el("input", {
     type: "text", placeholder: "name", "aria-label": "Name of the new run",
   });

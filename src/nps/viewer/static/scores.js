@@ -1,6 +1,6 @@
 // The tables of "Why": scores of rules and slots, changes of features, what a rule read and added.
 import { ruleColour, ruleName, ruleTag, swatch } from "./colours.js";
-import { bar, deviation, el, number, para, signed } from "./dom.js";
+import { bar, deviation, el, number, para, row, signed } from "./dom.js";
 import { model } from "./session.js";
 
 /** Changes of features as bars around the middle, the largest first. */
@@ -8,10 +8,8 @@ export function changes(features, colour) {
   const entries = Object.entries(features ?? {});
   entries.sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
   const most = Math.max(1e-12, ...entries.map(([, change]) => Math.abs(change)));
-  const rows = entries.slice(0, 6).map(([feature, change]) => el("tr", {},
-    el("th", { text: feature }),
-    el("td", { class: "wide" }, deviation(change / most, colour)),
-    el("td", { text: signed(change) })));
+  const rows = entries.slice(0, 6).map(([feature, change]) =>
+    row(feature, deviation(change / most, colour), signed(change)));
   return el("table", { class: "numbers" }, rows);
 }
 
@@ -37,27 +35,31 @@ function bars(scores, why) {
 }
 
 function levels(rows) {
-  const known = rows.map((row) => row.score).filter((score) => Number.isFinite(score));
-  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const [low, high] = extent(rows.map((each) => each.score));
   const share = (score) => (high > low ? 0.04 + (0.96 * (score - low)) / (high - low) : 1);
-  const list = rows.map(({ head, score, colour, chosen, off }) => el(
-    "tr", { class: chosen ? "chosen" : off ? "off" : "" }, el("th", {}, head),
-    el("td", { class: "wide" }, Number.isFinite(score) ? bar(share(score), colour) : ""),
-    el("td", { text: number(score) }),
-  ));
+  const list = rows.map(({ head, score, colour, chosen, off }) => {
+    const line = row(head, Number.isFinite(score) ? bar(share(score), colour) : "", number(score));
+    line.className = chosen ? "chosen" : off ? "off" : "";
+    return line;
+  });
   return el("table", { class: "numbers levels" }, list);
+}
+
+/** The least and the largest of the scores that are allowed. */
+function extent(scores) {
+  const known = scores.filter(Number.isFinite);
+  return [Math.min(...known), Math.max(...known)];
 }
 
 /** The competition of sequential NPS: every pair of slot and rule. */
 function matrix(play, why) {
-  const all = why.scores.flat().filter((score) => Number.isFinite(score));
-  const [low, high] = [Math.min(...all), Math.max(...all)];
+  const [low, high] = extent(why.scores.flat());
   const roomy = why.scores[0].length <= 6;
-  const is = (pair, slot, rule) => pair && pair.slot === slot && pair.rule === rule;
+  const is = (pair, slot, rule) => pair?.slot === slot && pair.rule === rule;
   const head = el("tr", {}, el("td"), why.scores[0].map((_, rule) =>
     el("th", { title: ruleName(model(), rule) }, swatch(rule))));
   // A slot that may choose no rule has no scores.
-  const slots = [...why.scores.keys()].filter((slot) => why.scores[slot].some((x) => Number.isFinite(x)));
+  const slots = [...why.scores.keys()].filter((slot) => why.scores[slot].some(Number.isFinite));
   const rows = slots.map((slot) => el("tr", {},
     el("th", { text: play.slotNames[slot] }),
     why.scores[slot].map((score, rule) => {
@@ -91,11 +93,11 @@ export function readOf(play, { read, added, slot, context, rule, pictures }) {
   const head = el("tr", {}, el("td"), el("th", { text: play.slotNames[slot] }),
     other ? el("th", { text: play.slotNames[context] }) : null, el("th", { text: "added" }),
     el("td"));
-  const rows = names.map((name) => el("tr", {},
-    el("th", { text: name }), el("td", { text: number(read.primary[name]) }),
-    other ? el("td", { text: number(read.context[name]) }) : null,
-    el("td", { text: signed(added.features[name] ?? 0) }),
-    el("td", { class: "wide" }, deviation((added.features[name] ?? 0) / most, ruleColour(rule)))));
+  const rows = names.map((name) => {
+    const change = added.features[name] ?? 0;
+    return row(name, number(read.primary[name]), ...(other ? [number(read.context[name])] : []),
+      signed(change), deviation(change / most, ruleColour(rule)));
+  });
   const parts = [el("table", { class: "numbers" }, head, rows)];
   if (pictures) {
     parts.push(el("div", { class: "pair" }, small(pictures.before, "before"), "→",

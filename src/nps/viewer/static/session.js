@@ -2,7 +2,7 @@
 // another model's, or a world that the user steps. Changes come through here, and are told by
 // "play" (other playbacks), "time", "select", "edits", "tab" and "busy".
 import { ask } from "./api.js";
-import { byId, say } from "./dom.js";
+import { byId, clamp, say } from "./dom.js";
 import { isEdited, tidyEdits } from "./edits.js";
 import { fetchPlay, forgetPlays } from "./playback.js";
 import { forgiveSheets } from "./sheets.js";
@@ -66,8 +66,13 @@ export function adopt(values) {
   const last = session.models.length - 1;
   if (state.model > last) state.model = 0;
   if (state.with !== null && (state.with > last || state.with === state.model)) state.with = null;
-  state.episode = Math.max(0, Math.min(state.episode, model().episodes - 1));
+  state.episode = clamp(state.episode, 0, model().episodes - 1);
   state.edits = tidyEdits(state.edits);
+}
+
+/** What /api/play is asked for. */
+export function asked() {
+  return { model: state.model, episode: state.episode, edits: state.edits };
 }
 
 let running = null;
@@ -103,31 +108,26 @@ function setBusy(busy) {
 }
 
 async function load() {
-  const wanted = { model: state.model, episode: state.episode, edits: state.edits };
+  const wanted = asked();
   const began = performance.now();
   try {
-    const play = await fetchPlay(wanted.model, wanted.episode, wanted.edits);
+    const play = await fetchPlay(wanted);
     session.took = performance.now() - began;
-    const edited = isEdited(wanted.edits);
-    session.base = edited ? await fetchPlay(wanted.model, wanted.episode, {}) : null;
-    session.other = null;
-    if (state.with !== null) session.other = await fetchOther(wanted.episode);
+    session.base = isEdited(wanted.edits) ? await fetchPlay({ ...wanted, edits: {} }) : null;
+    session.other = state.with === null ? null : await fetchOther(wanted.episode);
     session.play = play;
     good = wanted;
   } catch (error) {
     say(error.message, "error");
-    if (again || session.play === null) {
-      if (session.play === null) throw error;
-      return;
-    }
+    if (session.play === null) throw error;
+    if (again) return;
     Object.assign(state, good); // as it was before
     if (past.at(-1) === good.edits) past.pop();
     emit("edits");
     emit("models");
     return;
   }
-  const last = shown().steps;
-  if (state.t > last) state.t = last;
+  state.t = Math.min(state.t, shown().steps);
   if (state.slot !== null && state.slot >= session.play.slots) state.slot = null;
   if (state.stage >= session.play.stages) state.stage = 0;
   emit("play");
@@ -136,7 +136,7 @@ async function load() {
 
 async function fetchOther(episode) {
   try {
-    return await fetchPlay(state.with, episode, {});
+    return await fetchPlay({ model: state.with, episode, edits: {} });
   } catch (error) {
     say(`${session.models[state.with].title}: ${error.message}`, "error");
     state.with = null;
@@ -146,7 +146,6 @@ async function fetchOther(episode) {
 
 /** Another model or episode; edits belong to the model that they were made in. */
 export function openEpisode(values) {
-  const episodes = session.models[values.model ?? state.model].episodes;
   if (values.model !== undefined && values.model !== state.model) {
     state.edits = {};
     state.slot = null;
@@ -156,7 +155,7 @@ export function openEpisode(values) {
     if (state.with === values.model) state.with = session.other = null;
   }
   Object.assign(state, values);
-  state.episode = Math.max(0, Math.min(state.episode, episodes - 1));
+  state.episode = clamp(state.episode, 0, model().episodes - 1);
   emit("models");
   emit("edits");
   return reload();
@@ -204,7 +203,7 @@ function travel(from, to) {
 }
 
 export function setTime(t) {
-  const now = Math.max(0, Math.min(Math.round(t), shown()?.steps ?? 0));
+  const now = clamp(Math.round(t), 0, shown()?.steps ?? 0);
   if (now === state.t) return;
   state.t = now;
   emit("time");

@@ -1,44 +1,37 @@
 // "Share": the address of what is shown, the page frozen into one file, and films.
-import { ask, askBlob, currentToken, isFrozen } from "./api.js";
-import { byId, el, say } from "./dom.js";
-import { model, session } from "./session.js";
+import { ask, askBlob, frozen, token } from "./api.js";
+import { byId, el, openSheet, say } from "./dom.js";
+import { asked, model, session } from "./session.js";
 import { state, writeAddress } from "./state.js";
 
 let dialog = null;
 
 export function startShare() {
-  byId("share").addEventListener("click", open);
+  byId("share").onclick = open;
 }
 
 async function open() {
-  const films = isFrozen() ? {} : await knownFilms();
+  const films = frozen ? {} : await knownFilms();
   dialog?.remove();
-  const row = (text, hint, control) => el(
+  const entry = (text, hint, control) => el(
     "li", {}, el("div", {}, el("b", { text }), el("span", { class: "soft", text: hint })), control,
   );
-  const rows = [];
-  const button = (text, onclick) => el("button", { text, onclick });
-  rows.push(row("Address", isFrozen() ? "what is shown now, in this file"
+  const button = (text, onclick, props) => el("button", { text, onclick, ...props });
+  const rows = [entry("Address", frozen ? "what is shown now, in this file"
     : "what is shown now; opens on this computer while nps view runs",
-  button("Copy", copyAddress)));
-  if (!isFrozen()) {
-    rows.push(row("Page", "one file that plays offline, with what each rule does when switched off",
+  button("Copy", copyAddress))];
+  if (!frozen) {
+    rows.push(entry("Page", "one file that plays offline, with what each rule does when switched off",
       button("Save HTML", (event) => download(event.target, "html"))));
-    const buttons = Object.entries(films).map(([format, missing]) => el("button", {
-      text: format.toUpperCase(), disabled: missing !== null, title: missing,
-      onclick: (event) => download(event.target, format),
-    }));
+    const buttons = Object.entries(films).map(([format, missing]) =>
+      button(format.toUpperCase(), (event) => download(event.target, format),
+        { disabled: missing !== null, title: missing }));
     // A title is not shown by touch, nor at a button that is off: said in words as well.
     const reasons = [...new Set(Object.values(films).filter((missing) => missing !== null))];
     const hint = ["GIF for a README, MP4 for slides, WebP small and lossless", ...reasons];
-    rows.push(row("Film", hint.join("; "), el("div", { class: "films" }, buttons)));
+    rows.push(entry("Film", hint.join("; "), el("div", { class: "films" }, buttons)));
   }
-  dialog = el("dialog", { class: "sheet", "aria-label": "Share" },
-    el("h2", { text: "Share" }), el("ul", { class: "rows" }, rows),
-    el("form", { method: "dialog" }, el("button", { text: "Close" })));
-  document.body.append(dialog);
-  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
-  dialog.showModal();
+  dialog = openSheet("Share", el("ul", { class: "rows" }, rows));
 }
 
 /** Formats of films → what is missing on this computer to make them. */
@@ -52,8 +45,8 @@ async function knownFilms() {
 }
 
 function addressNow() {
-  const token = currentToken() ? `token=${currentToken()}&` : "";
-  return `${location.href.split("#")[0]}#${token}${writeAddress(state)}`;
+  const secret = token ? `token=${token}&` : "";
+  return `${location.href.split("#")[0]}#${secret}${writeAddress(state)}`;
 }
 
 async function copyAddress() {
@@ -91,9 +84,8 @@ async function download(button, format) {
 }
 
 function wholePage() {
-  const body = { model: state.model, episode: state.episode, edits: state.edits };
-  if (state.with !== null) body.compare = { model: state.with, episode: state.episode, edits: {} };
-  return body;
+  const { with: model, episode } = state;
+  return model === null ? asked() : { ...asked(), compare: { model, episode, edits: {} } };
 }
 
 function size(bytes) {

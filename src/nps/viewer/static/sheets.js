@@ -10,7 +10,7 @@ const MOST_WISHES = 12;
 const kept = new Map(); // key → bitmap, the least recently used first
 const wishes = new Map(); // key → what to ask for, the newest last
 const underway = new Set();
-const failed = new Map();
+const failed = new Set();
 let bytes = 0;
 
 /** A sheet if it is here; else it is asked for, and "sheet" is emitted when it came. */
@@ -54,7 +54,7 @@ async function fetchSheet(key, wish) {
   try {
     keep(key, await askImage("/api/frames", wish));
   } catch (error) {
-    failed.set(key, error.message);
+    failed.add(key);
     emit("lost", { play: wish.play, error });
   }
   underway.delete(key);
@@ -75,5 +75,5 @@ function keep(key, bitmap) {
 
 /** Ask again for what failed, as after the server forgot a playback. */
 export function forgiveSheets(play) {
-  for (const key of failed.keys()) if (key.startsWith(`${play}/`)) failed.delete(key);
+  for (const key of failed) if (key.startsWith(`${play}/`)) failed.delete(key);
 }

@@ -1,37 +1,37 @@
 // The frames: true, predicted, and beside them the unedited or another model's. Which slots are
 // lit, which slot is chosen, and dragging a slot to another place.
-import { el, byId, fill, number } from "./dom.js";
+import { byId, el, fill } from "./dom.js";
 import { placeSlot } from "./edits.js";
 import { Picture } from "./picture.js";
+import { firings } from "./playback.js";
 import { changeEdits, comparing, model, select, session, shortTitles, shown } from "./session.js";
 import { emit, on, state } from "./state.js";
 
 const pictures = {
-  true: new Picture("True"), predicted: new Picture("Predicted"),
-  ghost: new Picture("Unedited"), other: new Picture("Other"),
+  true: new Picture("true"), predicted: new Picture("predicted"),
+  ghost: new Picture("predicted"), other: new Picture("predicted"), // beside the predicted one
 };
 const lit = new Set();
 let hovered = null;
 let marked = true;
 let dragging = null;
 
-/** The pictures of what is shown: {picture, play, kind}. */
+/** The pictures of what is shown: {picture, play}. */
 function visible() {
   const play = shown();
-  if (!play) return [];
-  const found = [{ picture: pictures.true, play, kind: "true" }];
-  if (play.predicted) found.push({ picture: pictures.predicted, play, kind: "predicted" });
-  if (play === session.world) return found;
-  const { base, other } = session;
+  const { base, other, world } = session;
+  const found = [{ picture: pictures.true, play }];
+  if (play.predicted) found.push({ picture: pictures.predicted, play });
+  if (play === world) return found;
   if (comparing()) {
-    if (other.predicted) found.push({ picture: pictures.other, play: other, kind: "predicted" });
+    if (other.predicted) found.push({ picture: pictures.other, play: other });
   } else if (base?.predicted) {
-    found.push({ picture: pictures.ghost, play: base, kind: "predicted" });
+    found.push({ picture: pictures.ghost, play: base });
   }
   return found;
 }
 
-function captionOf(kind, picture, play) {
+function captionOf(picture, play) {
   if (picture === pictures.true) return "True";
   if (play === session.world) return "Imagined";
   const drawn = play.decoded ? "" : " (nearest)";
@@ -44,13 +44,11 @@ const NEAREST = "This model draws nothing: its prediction is shown as the frame 
   + "encoding.";
 
 function arrange() {
-  const play = shown();
-  if (!play) return;
+  if (!shown()) return;
   const all = visible();
-  for (const { picture, play: of, kind } of all) {
-    const caption = captionOf(kind, picture, of);
-    picture.prepare(of.width, of.height, caption, `${caption} frame`);
-    const nearest = kind === "predicted" && !of.decoded && of !== session.world;
+  for (const { picture, play } of all) {
+    picture.prepare(play, captionOf(picture, play));
+    const nearest = picture !== pictures.true && !play.decoded && play !== session.world;
     picture.caption.title = nearest ? NEAREST : "";
   }
   const nodes = all.map(({ picture }) => picture.node);
@@ -66,13 +64,11 @@ export function drawStage() {
   const play = shown();
   if (!play) return false;
   let complete = true;
-  for (const { picture, play: of, kind } of visible()) {
+  for (const { picture, play: of } of visible()) {
     const t = Math.min(state.t, of.steps);
-    complete = picture.draw(of.frame(kind, t)) && complete;
+    complete = picture.draw(of.frame(picture.kind, t)) && complete;
     const isTrue = picture === pictures.true;
-    const error = of.error[t];
-    const text = error === null || error === undefined ? null : number(error);
-    picture.mark(isTrue ? null : of.right?.[t] ?? null, isTrue ? null : text, of.errorName);
+    picture.mark(isTrue ? {} : { right: of.right?.[t], error: of.error[t], name: of.errorName });
   }
   drawMasks(play);
   drawMarks(play);
@@ -97,21 +93,18 @@ function drawMarks(play) {
   const t = Math.min(state.t, play.steps);
   const marks = [];
   const arrows = [];
+  const fired = firings(play, t);
   for (let slot = 0; slot < play.slots; slot += 1) {
     const moved = dragging?.slot === slot && dragging.at;
     const at = moved || play.placeAt(t, slot);
     if (!at) continue;
-    let rule = -1;
-    for (let stage = 0; play.hasRules && t < play.steps && stage < play.stages; stage += 1) {
-      const fired = play.ruleAt(t, stage, slot);
-      if (fired < 0) continue;
-      rule = fired;
-      const context = play.contextAt(t, stage, slot);
+    const own = fired.filter((each) => each.slot === slot);
+    for (const { rule, context } of own) {
       const from = context >= 0 && context !== slot ? play.placeAt(t, context) : null;
       const faint = state.slot !== null && state.slot !== slot;
       if (from) arrows.push({ from, to: at, rule, faint });
     }
-    marks.push({ slot, at, rule, chosen: state.slot === slot });
+    marks.push({ slot, at, rule: own.at(-1)?.rule ?? -1, chosen: state.slot === slot });
   }
   on.overlay(marks, arrows);
 }
@@ -191,13 +184,9 @@ function endDrag() {
   const drag = dragging;
   dragging = null;
   if (!drag?.at) return;
-  let edits = placeSlot(state.edits, state.t, drag.slot, "row", rounded(drag.at[0]));
-  edits = placeSlot(edits, state.t, drag.slot, "column", rounded(drag.at[1]));
-  changeEdits(edits);
-}
-
-function rounded(share) {
-  return Math.round(share * 1000) / 1000;
+  const [down, right] = drag.at.map((share) => Math.round(share * 1000) / 1000);
+  const edits = placeSlot(state.edits, state.t, drag.slot, "row", down);
+  changeEdits(placeSlot(edits, state.t, drag.slot, "column", right));
 }
 
 export function startStage() {
@@ -210,6 +199,5 @@ export function startStage() {
     const slot = slotAt(event);
     if (slot !== null) select(slot, 0);
   });
-  on("play", arrange);
-  on("tab", arrange);
+  on("play tab", arrange);
 }

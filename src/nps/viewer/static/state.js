@@ -8,9 +8,11 @@ export const state = {
 
 const listeners = new Map();
 
-export function on(event, listener) {
-  if (!listeners.has(event)) listeners.set(event, []);
-  listeners.get(event).push(listener);
+/** Listen to events, named with spaces between them. */
+export function on(events, listener) {
+  for (const event of events.split(" ")) {
+    listeners.set(event, [...(listeners.get(event) ?? []), listener]);
+  }
 }
 
 export function emit(event, value) {

@@ -1,7 +1,7 @@
 // The time line: actions, events, the error and the rules of an episode on one axis, under one
 // cursor. Lanes are drawn on one canvas, only when what they show changes; the cursor is moved.
-import { byId, el, fitted, sharp } from "./dom.js";
-import { themeColour } from "./colours.js";
+import { fitted, pen, sharp } from "./canvas.js";
+import { byId, clamp, el } from "./dom.js";
 import { lanesOf } from "./lanes.js";
 import { isPlaying, togglePlaying } from "./player.js";
 import { openTab, select, setTime, shown } from "./session.js";
@@ -24,25 +24,19 @@ export function startTimeline() {
   nodes.cell = el("div", { class: "chosen-cell", hidden: true });
   nodes.tip = el("div", { class: "tip", hidden: true });
   const { canvas, band, cursor, cell, tip } = nodes;
-  nodes.plot = el("div", { class: "plot" }, canvas, band, cursor, cell, tip);
+  nodes.plot = el("div", {
+    class: "plot", onpointerdown: press, onpointermove: move, onpointerleave: leave,
+    onpointerup: letGo, onpointercancel: letGo, onwheel: zoom,
+  }, canvas, band, cursor, cell, tip);
   nodes.overview = el("canvas", { "aria-hidden": "true" });
   nodes.window = el("div", { class: "window" });
-  nodes.whole = el("div", { class: "overview", hidden: true }, nodes.overview, nodes.window);
+  nodes.whole = el("div", {
+    class: "overview", hidden: true, onpointerdown: pressOverview,
+    onpointermove: (event) => { if (event.buttons & 1) seekOverview(event); },
+  }, nodes.overview, nodes.window);
   byId("timeline").append(nodes.plot, nodes.whole);
-  nodes.plot.addEventListener("pointerdown", press);
-  nodes.plot.addEventListener("pointermove", move);
-  nodes.plot.addEventListener("pointerleave", leave);
-  for (const end of ["pointerup", "pointercancel"]) {
-    nodes.plot.addEventListener(end, () => { view.held = false; });
-  }
-  nodes.plot.addEventListener("wheel", zoom, { passive: false });
-  nodes.whole.addEventListener("pointerdown", pressOverview);
-  nodes.whole.addEventListener("pointermove", (event) => {
-    if (event.buttons & 1) seekOverview(event);
-  });
   new ResizeObserver(renew).observe(byId("timeline"));
-  for (const event of ["play", "tab", "theme", "models"]) on(event, renew);
-  on("select", renew);
+  on("play tab theme models select", renew);
 }
 
 /** Lanes anew, when what they show or their size changed. */
@@ -57,7 +51,11 @@ function renew() {
   view.plotWidth = width - view.labels - 10;
   fitSpan();
   view.lanes = lanesOf(play, view.plotWidth / view.span);
-  view.height = view.lanes.reduce((sum, lane) => sum + lane.height, 0);
+  view.height = 0;
+  for (const lane of view.lanes) {
+    lane.y = view.height;
+    view.height += lane.height;
+  }
   nodes.canvas.style.height = nodes.plot.style.height = `${view.height}px`;
   const sizes = `${play.steps} steps, ${play.slots} slots`;
   nodes.canvas.setAttribute("aria-label", `Rules by step: ${sizes}`);
@@ -71,8 +69,8 @@ function fitSpan() {
   const { play } = view;
   const fits = view.plotWidth / Math.max(LEAST, 3 * play.stages);
   const whole = Math.max(1, play.room);
-  view.span = Math.max(Math.min(whole, 8), Math.min(whole, Math.min(whole, fits) / view.zoom));
-  view.from = Math.max(0, Math.min(view.from, whole - view.span));
+  view.span = Math.max(Math.min(whole, 8), Math.min(whole, fits) / view.zoom);
+  view.from = clamp(view.from, 0, whole - view.span);
 }
 
 /** Keep the cursor in sight; true if the window moved. It turns like a page, so that it is drawn
@@ -87,7 +85,7 @@ function follow(slide = false) {
   } else if (state.t < from + margin && from > 0) {
     from = slide ? state.t - margin : state.t - span * 0.85;
   }
-  from = Math.max(0, Math.min(from, last));
+  from = clamp(from, 0, last);
   const moved = from !== view.from;
   view.from = from;
   return moved;
@@ -98,41 +96,38 @@ const xOf = (step) => view.labels + ((step - view.from) / view.span) * view.plot
 function draw() {
   const { width, height, lanes, labels, plotWidth, from, span } = view;
   const context = sharp(nodes.canvas, width, height);
-  context.font = "12px system-ui, sans-serif";
   context.textBaseline = "middle";
-  let y = 0;
   for (const lane of lanes) {
+    const { y } = lane;
     const box = {
       x: labels, y, width: plotWidth, height: lane.height, from, to: from + span,
       step: plotWidth / span, xOf,
     };
-    drawLabels(context, lane, y);
+    drawLabels(context, lane);
     context.save();
     context.beginPath();
     context.rect(labels - 5, y, plotWidth + 10, lane.height);
     context.clip();
     lane.draw(context, box);
     context.restore();
-    y += lane.height;
   }
 }
 
-function drawLabels(context, lane, y) {
+function drawLabels(context, lane) {
   const names = lane.rows ?? [lane.label];
-    const each = lane.height / names.length;
+  const each = lane.height / names.length;
   names.forEach((name, i) => {
-    const chosen = lane.rows && lane.selects && state.slot === i;
-    context.fillStyle = themeColour(chosen ? "ink" : "soft");
-    context.font = `${chosen ? "600 " : ""}12px system-ui, sans-serif`;
-    const lines = each >= 9 ? broken(context, name, view.labels - 10, Math.min(3, Math.floor(each / 13))) : [];
-    const first = y + each * (i + 0.5) - 6.5 * (lines.length - 1) + (lane.note ? 6 : 0);
+    const chosen = lane.selects && state.slot === i;
+    pen(context, chosen ? "ink" : "soft", `${chosen ? 600 : 400} 12px`);
+    const most = Math.min(3, Math.floor(each / 13));
+    const lines = each >= 9 ? broken(context, name, view.labels - 10, most) : [];
+    const first = lane.y + each * (i + 0.5) - 6.5 * (lines.length - 1) + (lane.note ? 6 : 0);
     lines.forEach((line, n) => context.fillText(line, 0, first + 13 * n));
   });
   if (!lane.note) return;
-  context.font = "10px system-ui, sans-serif";
+  pen(context, "faint", "10px");
   context.textAlign = "right";
-  context.fillStyle = themeColour("faint");
-  context.fillText(lane.note, view.labels - 8, y + 9);
+  context.fillText(lane.note, view.labels - 8, lane.y + 9);
   context.textAlign = "left";
 }
 
@@ -156,11 +151,8 @@ function drawOverview() {
   nodes.overview.style.width = `${view.plotWidth}px`;
   nodes.whole.style.marginLeft = `${view.labels}px`;
   nodes.whole.style.width = `${view.plotWidth}px`;
-  const raster = view.lanes.find((lane) => lane.image);
-  if (raster) {
-    const { image } = raster;
-    image.draw(context, 0, image.columns, 0, 0, view.plotWidth, OVERVIEW);
-  }
+  const image = view.lanes.find((lane) => lane.image)?.image;
+  image?.draw(context, 0, image.columns, 0, 0, view.plotWidth, OVERVIEW);
 }
 
 /** On another frame only the cursor moves, and the window when the cursor would leave it. */
@@ -181,28 +173,31 @@ export function moveCursor() {
   moveCell();
 }
 
-function moveCell() {
+/** A cell of the raster in the plot; null if there is no raster. */
+function cellOf(step, slot, stage) {
   const lane = view.lanes.find((one) => one.selects);
-  const show = lane && state.slot !== null && state.t < view.play.steps;
-  nodes.cell.hidden = !show;
-  if (!show) return;
-  const y = view.lanes.slice(0, view.lanes.indexOf(lane)).reduce((sum, one) => sum + one.height, 0);
-  const each = lane.height / lane.rows.length;
-  const wide = view.plotWidth / view.span / view.play.stages;
-  const x = xOf(state.t + state.stage / view.play.stages);
-  nodes.cell.style.transform = `translate(${x}px, ${y + each * state.slot}px)`;
-  nodes.cell.style.width = `${Math.max(4, wide)}px`;
-  nodes.cell.style.height = `${each}px`;
+  if (!lane) return null;
+  const { stages } = view.play;
+  const height = lane.height / lane.rows.length;
+  const width = view.plotWidth / view.span / stages;
+  return { x: xOf(step + stage / stages), y: lane.y + height * slot, width, height };
+}
+
+function moveCell() {
+  const chosen = state.slot !== null && state.t < view.play.steps;
+  const cell = chosen ? cellOf(state.t, state.slot, state.stage) : null;
+  nodes.cell.hidden = !cell;
+  if (!cell) return;
+  nodes.cell.style.transform = `translate(${cell.x}px, ${cell.y}px)`;
+  nodes.cell.style.width = `${Math.max(4, cell.width)}px`;
+  nodes.cell.style.height = `${cell.height}px`;
 }
 
 /** The middle of a cell of the raster in the window; for whoever points at it. */
 export function cellAt(step, slot, stage = 0) {
-  const lane = view.lanes.find((one) => one.selects);
-  const y = view.lanes.slice(0, view.lanes.indexOf(lane)).reduce((sum, one) => sum + one.height, 0);
+  const { x, y, width, height } = cellOf(step, slot, stage);
   const bounds = nodes.plot.getBoundingClientRect();
-  const x = xOf(step + (stage + 0.5) / view.play.stages);
-  const within = (slot + 0.5) * (lane.height / lane.rows.length);
-  return { x: bounds.left + x, y: bounds.top + y + within };
+  return { x: bounds.left + x + width / 2, y: bounds.top + y + height / 2 };
 }
 
 /** What is under a pointer: {step (a share too), lane, row, stage, label}. */
@@ -210,32 +205,28 @@ function under(event) {
   const bounds = nodes.plot.getBoundingClientRect();
   const [x, y] = [event.clientX - bounds.left, event.clientY - bounds.top];
   const exact = view.from + ((x - view.labels) / view.plotWidth) * view.span;
-  let top = 0;
-  let lane = null;
-  for (const one of view.lanes) {
-    if (y < top + one.height) {
-      lane = one;
-      break;
-    }
-    top += one.height;
-  }
-  const row = lane?.rows ? Math.floor(((y - top) / lane.height) * lane.rows.length) : null;
-  const whole = (value, count) => Math.max(0, Math.min(count - 1, Math.floor(value)));
+  const lane = view.lanes.find((one) => y < one.y + one.height);
+  const at = lane?.rows ? Math.floor(((y - lane.y) / lane.height) * lane.rows.length) : null;
+  const whole = (value, count) => clamp(Math.floor(value), 0, count - 1);
   const step = whole(exact, view.play.steps);
   const stage = whole((exact - step) * view.play.stages, view.play.stages);
-  return { exact, step, stage, lane, row, x, y, label: x < view.labels - 4 };
+  return { exact, step, stage, lane, row: at, x, y, label: x < view.labels - 4 };
 }
 
 function press(event) {
   if (event.button !== 0 || !view.play) return;
   const spot = under(event);
-  if (spot.lane?.selects && spot.row !== null) select(spot.row, spot.label ? 0 : spot.stage);
+  if (spot.lane?.selects) select(spot.row, spot.label ? 0 : spot.stage);
   if (spot.label) return;
   nodes.plot.setPointerCapture(event.pointerId);
   view.held = true;
   if (isPlaying()) togglePlaying(false);
   seekTo(spot);
   if (spot.lane?.selects && state.tab === "rules") openTab("why");
+}
+
+function letGo() {
+  view.held = false;
 }
 
 /** Between lanes of frames and of steps: a click on a step shows the frame it starts from. */
@@ -253,7 +244,7 @@ function move(event) {
   nodes.tip.hidden = !text;
   if (!text) return;
   nodes.tip.textContent = text;
-  const left = Math.max(0, Math.min(spot.x + 12, view.width - nodes.tip.offsetWidth - 4));
+  const left = clamp(spot.x + 12, 0, view.width - nodes.tip.offsetWidth - 4);
   nodes.tip.style.transform = `translate(${left}px, ${spot.y + 18}px)`;
 }
 
@@ -268,9 +259,9 @@ function zoom(event) {
   event.preventDefault();
   const { exact } = under(event);
   const share = (exact - view.from) / view.span;
-  view.zoom = Math.max(1, Math.min(64, view.zoom * 2 ** (-event.deltaY / 200)));
+  view.zoom = clamp(view.zoom * 2 ** (-event.deltaY / 200), 1, 64);
   fitSpan();
-  view.from = Math.max(0, Math.min(exact - share * view.span, view.play.steps - view.span));
+  view.from = clamp(exact - share * view.span, 0, view.play.steps - view.span);
   renew();
 }
 

@@ -2,13 +2,15 @@
 // roll-out stays beside it. The controls of the rules are built once for a model and then kept up
 // to date, so that a slider can be moved while answers come.
 import { actionLine } from "./actions.js";
-import { isFrozen, isKnown } from "./api.js";
+import { frozen, isKnown } from "./api.js";
 import { forceFields, placeFields } from "./atstep.js";
 import { ruleName, ruleTag, swatch } from "./colours.js";
-import { byId, el, fill, menu, number, para } from "./dom.js";
+import { metricRows } from "./difference.js";
+import { byId, el, field, fill, number, para, row } from "./dom.js";
 import { addToRule, isEdited, listEdits, scaleRule, switchRule } from "./edits.js";
+import { timeLink } from "./goto.js";
 import { saveFields } from "./save.js";
-import { canRedo, canUndo, changeEdits, model, redo, session, setTime, undo } from "./session.js";
+import { asked, canRedo, canUndo, changeEdits, model, redo, session, undo } from "./session.js";
 import { on, state } from "./state.js";
 
 const parts = {};
@@ -21,8 +23,8 @@ export function startWhatIf(node) {
     parts[name] = el("section", { class: name });
     node.append(parts[name]);
   }
-  for (const event of ["play", "edits", "tab"]) on(event, renewWhatIf);
-  for (const event of ["time", "select"]) on(event, renewStep);
+  on("play edits tab", renewWhatIf);
+  on("time select", renewStep);
   on("busy", tellTook);
   on("models", () => { builtFor = null; });
 }
@@ -74,30 +76,15 @@ function hint() {
 
 /** The difference in the metric. */
 function effect(play, base) {
-  const mean = (values) => {
-    const known = values.slice(1).filter((x) => x !== null);
-    return known.length ? known.reduce((sum, x) => sum + x, 0) / known.length : null;
-  };
-  const row = (head, before, after) => el(
-    "tr", {}, el("th", { text: head }), el("td", { text: before }), el("td", { text: "→" }),
-    el("td", {}, el("b", { text: after })),
-  );
-  const rows = [
-    row("mean", number(mean(base.error)), number(mean(play.error))),
-    row("last frame", number(base.error.at(-1)), number(play.error.at(-1))),
-  ];
-  if (play.right && base.right) {
-    const count = (right) => right.slice(1).filter((x) => x).length;
-    rows.push(row(`frames right, of ${play.steps}`, count(base.right), count(play.right)));
-  }
+  const rows = metricRows(base, play).map(([name, before, after]) =>
+    row(name, before, "→", el("b", { text: after })));
   const at = play.firstDifference ?? play.firstChange;
   const text = play.firstDifference === null ? "The same pictures; the encodings differ from "
     : "Differs from ";
   const parted = at === null ? "The roll-out stays the same"
-    : [text, el("button", {
-      class: "link", "data-key": "first", text: `frame ${at}`, onclick: () => setTime(at),
-    })];
-  return el("div", { class: "effect" }, el("h4", { text: play.errorName }), el("table", { class: "numbers" }, rows),
+    : [text, timeLink("first", `frame ${at}`, at)];
+  return el("div", { class: "effect" }, el("h4", { text: play.errorName }),
+    el("table", { class: "numbers" }, rows),
     el("p", { class: "soft parting" }, parted, " · ", el("span", { id: "took", text: tookText() })));
 }
 
@@ -140,9 +127,8 @@ function ruleRow(rule) {
   let opened = false;
   const update = () => {
     toggle.checked = !(state.edits.disabled ?? []).includes(rule);
-    const switched = switchRule(state.edits, rule, toggle.checked);
-    const asked = { model: state.model, episode: state.episode, edits: switched };
-    toggle.disabled = !isKnown("/api/play", asked);
+    const edits = switchRule(state.edits, rule, toggle.checked);
+    toggle.disabled = !isKnown("/api/play", { ...asked(), edits });
     node.classList.toggle("off", !toggle.checked);
     const plays = [session.base ?? session.play, session.play];
     const [before, after] = plays.map((play) => countUses(play, rule));
@@ -154,10 +140,7 @@ function ruleRow(rule) {
 }
 
 function countUses(play, rule) {
-  if (!play.hasRules) return 0;
-  let count = 0;
-  for (const fired of play.ruleData) if (fired === rule) count += 1;
-  return count;
+  return play.ruleData?.filter((fired) => fired === rule).length ?? 0;
 }
 
 function scaleField(rule, name) {
@@ -165,7 +148,7 @@ function scaleField(rule, name) {
   const factor = el("output");
   const slider = el("input", {
     type: "range", min: 0, max: 2, step: 0.05, "aria-label": `Factor on what ${name} adds`,
-    disabled: isFrozen(), onchange: () => { sliding = null; },
+    disabled: frozen, onchange: () => { sliding = null; },
     oninput: () => {
       // While it moves, one entry of the history.
       const same = sliding === what;
@@ -179,14 +162,16 @@ function scaleField(rule, name) {
     factor.textContent = `× ${number(value)}`;
     return value !== 1;
   };
-  return { node: el("label", {}, el("span", { text: "strength" }), slider, factor), update };
+  return { node: field("strength", slider, factor), update };
 }
 
 function biasField(rule) {
-  const features = model().features.map((name) => [name, name]);
-  const feature = menu("Feature that the rule adds to", features, { onchange: () => update() });
+  const options = model().features.map((text) => el("option", { text }));
+  const feature = el("select", {
+    "aria-label": "Feature that the rule adds to", onchange: () => update(),
+  }, options);
   const amount = el("input", {
-    type: "number", step: "any", "aria-label": "Amount that the rule adds", disabled: isFrozen(),
+    type: "number", step: "any", "aria-label": "Amount that the rule adds", disabled: frozen,
     onchange: () => changeEdits(addToRule(state.edits, rule, feature.value, Number(amount.value))),
   });
   const update = () => {
@@ -195,5 +180,5 @@ function biasField(rule) {
     if (document.activeElement !== amount) amount.value = entry?.amount ?? 0;
     return added.length > 0;
   };
-  return { node: el("label", {}, el("span", { text: "add to" }), feature, amount), update };
+  return { node: field("add to", feature, amount), update };
 }

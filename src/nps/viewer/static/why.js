@@ -2,11 +2,13 @@
 // rule read and added, and the smallest change of the slot that would have changed the choice.
 import { ask } from "./api.js";
 import { ruleName, ruleTag } from "./colours.js";
-import { el, fill, indexed, menu, number, para, percent } from "./dom.js";
+import { el, fill, number, para, percent, row, section } from "./dom.js";
 import { forceChoice, isEdited, switchRule } from "./edits.js";
+import { slotMenu, stageMenu } from "./goto.js";
+import { firings } from "./playback.js";
 import { isPlaying } from "./player.js";
 import { changes, contextsOf, readOf, scoresOf } from "./scores.js";
-import { changeEdits, model, select, session, setTime, shown } from "./session.js";
+import { changeEdits, model, session, setTime, shown } from "./session.js";
 import { canonical, on, state } from "./state.js";
 
 const MOST_ANSWERS = 300;
@@ -17,8 +19,7 @@ let waiting = 0;
 
 export function startWhy(node) {
   panel = node;
-  for (const event of ["play", "select", "tab", "paused", "models"]) on(event, later);
-  on("time", later);
+  on("play time select tab paused models", later);
 }
 
 /** After the last of a row of changes, so that scrubbing stays free of questions. */
@@ -31,22 +32,11 @@ function later() {
 /** The chosen slot, else the first on which a rule fires in this step. */
 function subject(play) {
   const step = Math.min(state.t, play.steps - 1);
-  if (state.slot !== null) {
-    let { stage } = state;
-    // With several stages, a chosen slot is explained where something happened to it.
-    if (play.ruleAt(step, stage, state.slot) < 0 && !state.stage) {
-      for (let k = 0; k < play.stages; k += 1) {
-        if (play.ruleAt(step, k, state.slot) >= 0) { stage = k; break; }
-      }
-    }
-    return { step, stage, slot: state.slot };
-  }
-  for (let stage = 0; stage < play.stages; stage += 1) {
-    for (let slot = 0; slot < play.slots; slot += 1) {
-      if (play.ruleAt(step, stage, slot) >= 0) return { step, stage, slot };
-    }
-  }
-  return { step, stage: 0, slot: 0 };
+  const fired = firings(play, step);
+  const slot = state.slot ?? fired[0]?.slot ?? 0;
+  // With several stages, a slot is explained where something happened to it.
+  const stage = state.stage || (fired.find((each) => each.slot === slot)?.stage ?? 0);
+  return { step, stage, slot };
 }
 
 async function showWhy() {
@@ -57,20 +47,17 @@ async function showWhy() {
     return;
   }
   const body = { play: play.id, ...subject(play) };
-  question = canonical(body);
+  const key = canonical(body);
+  question = key;
+  let parts;
   try {
-    if (!answers.has(question)) {
-      const key = question;
-      const answer = await ask("/api/why", body);
-      answers.set(key, answer);
-      if (answers.size > MOST_ANSWERS) answers.delete(answers.keys().next().value);
-      if (key !== question) return; // another question was question since
-    }
-    fill(panel, explanation(play, answers.get(question)));
+    if (!answers.has(key)) answers.set(key, await ask("/api/why", body));
+    if (answers.size > MOST_ANSWERS) answers.delete(answers.keys().next().value);
+    parts = explanation(play, answers.get(key));
   } catch (error) {
-    if (question !== canonical(body)) return;
-    fill(panel, picker(play, body), para(error.message, "note"));
+    parts = [picker(play, body), para(error.message, "note")];
   }
+  if (question === key) fill(panel, parts); // else another one was asked since
 }
 
 function noRules(play) {
@@ -82,32 +69,16 @@ function noRules(play) {
 }
 
 function featureList(play, slot) {
-  const rows = play.featureNames.slice(0, 16).map((name, i) => el(
-    "tr", {}, el("th", { text: name }),
-    el("td", { text: number(play.featureAt(state.t, slot, i)) }),
-  ));
+  const rows = play.featureNames.slice(0, 16).map((name, i) =>
+    row(name, number(play.featureAt(state.t, slot, i))));
   return el("table", { class: "numbers" }, rows);
-}
-
-function section(title, ...children) {
-  return el("section", {}, el("h3", { text: title }), ...children);
 }
 
 /** Which slot (and stage) is explained. */
 function picker(play, { step, stage, slot }) {
-  const slots = menu("Slot", indexed(play.slotNames), {
-    "data-key": "why slot", value: slot,
-    onchange: (event) => select(Number(event.target.value), stage),
-  });
-  const parts = [el("span", { text: `Step ${step}` }), slots];
-  if (play.stages > 1) {
-    const stages = Array.from({ length: play.stages }, (_, k) => [k, `stage ${k}`]);
-    parts.push(menu("Stage", stages, {
-      "data-key": "why stage", value: stage,
-      onchange: (event) => select(slot, Number(event.target.value)),
-    }));
-  }
-  return el("div", { class: "picker" }, parts);
+  return el("div", { class: "picker" }, el("span", { text: `Step ${step}` }),
+    slotMenu(play, "why", slot, stage),
+    play.stages > 1 ? stageMenu(play, "why", slot, stage) : null);
 }
 
 function explanation(play, why) {
@@ -121,7 +92,7 @@ function explanation(play, why) {
     why.contexts ? section(why.chooser === null ? "Which slot it read" : "Which slot it changes",
       contextsOf(play, why)) : null,
     why.fired ? section("What it read, and what it added", ...readOf(play, why)) : null,
-  ].filter((part) => part !== null);
+  ];
 }
 
 function verdict(play, why) {
@@ -154,11 +125,11 @@ function verdict(play, why) {
 }
 
 function flipOf(play, { flip, slot, chooser }) {
+  const where = chooser === null ? ` on ${play.slotNames[flip.slot]}` : "";
   const to = flip.rule < 0 ? el("b", { text: "nothing fires" })
-    : el("span", {}, ruleTag(model(), flip.rule), chooser === null ? ` fires on ${play.slotNames[flip.slot]}` : " fires");
-  const text = el("p", {});
-  const share = el("b", { text: percent(flip.relative) });
-  text.append(`Change ${play.slotNames[chooser ?? slot]} by `, share, " of its size, and ", to, " instead.");
+    : el("span", {}, ruleTag(model(), flip.rule), ` fires${where}`);
+  const text = el("p", {}, `Change ${play.slotNames[chooser ?? slot]} by `,
+    el("b", { text: percent(flip.relative) }), " of its size, and ", to, " instead.");
   const read = Object.values(flip.features ?? {}).some((change) => Math.abs(change) > 1e-6);
   return [text, read ? changes(flip.features)
     : para("The change is in numbers that none of the features shows.")];
@@ -166,29 +137,17 @@ function flipOf(play, { flip, slot, chooser }) {
 
 /** From here to "What if". */
 function tools(play, { step, stage, slot, fired, rule, flip, kind, chooser }) {
-  const buttons = [];
-  if (fired) {
-    buttons.push(el("button", {
-      "data-key": "why off", text: `Switch ${ruleName(model(), rule)} off`,
-      onclick: () => changeEdits(switchRule(state.edits, rule, true)),
-    }));
-  }
-  if (flip && flip.rule >= 0) {
-    buttons.push(el("button", {
-      "data-key": "why force", text: `Force ${ruleName(model(), flip.rule)} here`,
-      onclick: () => changeEdits(forceChoice(
-        state.edits, {
-          step, stage, slot: chooser === null ? flip.slot : slot, rule: flip.rule, context: null,
-        },
-        kind === "sequential",
-      )),
-    }));
-  }
-  if (isEdited(state.edits) && session.play.firstDifference !== null) {
-    buttons.push(el("button", {
-      "data-key": "why first", text: `To the first difference (frame ${play.firstDifference})`,
-      onclick: () => setTime(play.firstDifference),
-    }));
-  }
-  return el("div", { class: "tools" }, buttons);
+  const tool = (key, text, onclick) => el("button", { "data-key": `why ${key}`, text, onclick });
+  const first = isEdited(state.edits) ? play.firstDifference : null;
+  const off = () => changeEdits(switchRule(state.edits, rule, true));
+  const force = () => {
+    const on = chooser === null ? flip.slot : slot;
+    const choice = { step, stage, slot: on, rule: flip.rule, context: null };
+    changeEdits(forceChoice(state.edits, choice, kind === "sequential"));
+  };
+  return el("div", { class: "tools" },
+    fired ? tool("off", `Switch ${ruleName(model(), rule)} off`, off) : null,
+    flip?.rule >= 0 ? tool("force", `Force ${ruleName(model(), flip.rule)} here`, force) : null,
+    first === null ? null
+      : tool("first", `To the first difference (frame ${first})`, () => setTime(first)));
 }

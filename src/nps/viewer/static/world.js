@@ -1,10 +1,11 @@
 // "Play": the true world and the model's imagination, moved by the same keys, until they part.
-import { ask, isFrozen } from "./api.js";
+import { ask, frozen } from "./api.js";
 import { ruleTag } from "./colours.js";
-import { el, fill, number, para } from "./dom.js";
+import { el, field, fill, number, para } from "./dom.js";
+import { timeLink } from "./goto.js";
 import { WorldHistory } from "./playback.js";
 import { isForControl, togglePlaying } from "./player.js";
-import { model, select, session, setTime, shown, showWorld } from "./session.js";
+import { model, select, session, shown, showWorld } from "./session.js";
 import { on, state } from "./state.js";
 
 const MOST_STEPS = 500;
@@ -13,7 +14,7 @@ const world = { node: null, seed: 0, acting: false, failed: "" };
 
 export function startWorld(node) {
   world.node = node;
-  for (const event of ["tab", "play", "select"]) on(event, showControls);
+  on("tab play select", showControls);
   // Before the player's own keys, which the arrows of a world replace.
   document.addEventListener("keydown", pressWorld, true);
 }
@@ -73,10 +74,10 @@ function pressWorld(event) {
 function showControls() {
   if (state.tab !== "play" || !session.play) return;
   const { plays, needs } = model();
-  if (!plays || isFrozen()) {
-    const text = isFrozen() ? "This page is frozen: playing needs nps view."
+  if (!plays || frozen) {
+    const text = frozen ? "This page is frozen: playing needs nps view."
       : needs || "This world cannot be stepped here: the episodes are recordings.";
-    fill(world.node, el("p", { class: "lead", text }));
+    fill(world.node, para(text, "lead"));
     return;
   }
   const seed = el("input", {
@@ -89,14 +90,14 @@ function showControls() {
     text: session.world ? "Start again" : "Start",
   });
   const failed = world.failed ? para(world.failed, "note") : null;
-  const row = el("div", { class: "fields row" },
-    el("label", {}, el("span", { text: "seed" }), seed), start);
+  const begins = el("div", { class: "fields row" }, field("seed", seed), start);
   if (!session.world) {
-    fill(world.node, para(INVITATION, "lead"), row, failed);
+    fill(world.node, para(INVITATION, "lead"), begins, failed);
     return;
   }
   fill(world.node, worldVerdict(session.world), failed,
-    session.world.slots > 1 && hasSlotKeys() ? slotChips() : null, keyPad(), actionButtons(), row);
+    session.world.slots > 1 && hasSlotKeys() ? slotChips() : null, keyPad(), actionButtons(),
+    begins);
 }
 
 function worldVerdict(history) {
@@ -112,11 +113,9 @@ function worldVerdict(history) {
   }
   // Step t leads from frame t to the next one: what was wrong is the choice of the step before.
   const step = parted.step - 1;
-  const line = step < 0 ? el("p", { class: "lead parted", role: "status" }, "They differ from the start")
-    : el("p", { class: "lead parted", role: "status" }, "They parted at ",
-      el("button", {
-        class: "link", text: `step ${step}`, "data-key": "parted", onclick: () => setTime(step),
-      }), `, in frame ${parted.step}`);
+  const line = el("p", { class: "lead parted", role: "status" }, step < 0
+    ? "They differ from the start"
+    : ["They parted at ", timeLink("parted", `step ${step}`, step), `, in frame ${parted.step}`]);
   if (parted.slot !== null) line.append(`, on ${history.slotNames[parted.slot]}`);
   if (parted.rule !== null) {
     line.append(": ", parted.rule < 0 ? "no rule fired on it" : ruleTag(model(), parted.rule));
