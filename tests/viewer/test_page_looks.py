@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nps.viewer
-from tests.viewer.browser import needs_browser, opened
+from nps.viewer.session import Session
+from tests.viewer.browser import needs_browser, opened, until
 from tests.viewer.browser import state as state_of
+from tests.viewer.fake import FakeRun, FakeWorkbench
+from tests.viewer.serving import served
 
 STATIC = Path(nps.viewer.__file__).parent / "static"
 BUDGET = 150_000
@@ -29,6 +35,55 @@ def test_nothing_is_wider_than_a_narrow_window(browser: Any, site: str, tab: str
                 .map((node) => node.outerHTML)"""
         )
         assert small == []
+
+
+SPY = """() => {
+    window.written = [];
+    const { fillText } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+        window.written.push(String(text));
+        fillText.call(this, text, ...place);
+    };
+}"""
+"""Records what the time line writes."""
+
+
+@contextmanager
+def eventful(browser: Any, events: tuple[str, ...], width: int = 1280) -> Iterator[Any]:
+    """The page of an episode with these events."""
+    bench = FakeWorkbench(steps=len(events))
+    played = replace(bench.play(0), events=events)
+    bench.play = lambda *_: played  # type: ignore[method-assign]
+    with (
+        served(Session([FakeRun(bench)])) as client,
+        opened(browser, client.address, width) as page,
+    ):
+        yield page
+
+
+@needs_browser
+@pytest.mark.parametrize(("steps", "in_words"), [(4, True), (6, False), (12, False)])
+def test_names_in_a_narrow_time_line_are_whole(browser: Any, steps: int, in_words: bool) -> None:
+    """In lines where these fit; else events are dots, and the line under the frames says them."""
+    with eventful(browser, ("blocked by 0", *["free"] * (steps - 1))) as page:
+        page.evaluate(SPY)
+        page.set_viewport_size({"width": 400, "height": 900})
+        until(page, "written.includes('distance')")
+        written = page.evaluate("written")
+        assert not [text for text in written if "…" in text]
+        assert ("blocked by" in written) == ("free" in written) == in_words
+        assert "blocked by 0" in page.locator("#now").inner_text()
+
+
+@needs_browser
+def test_a_long_event_is_told_whole_in_a_narrow_window(browser: Any) -> None:
+    event = "collision of 1 and 2, bounce of 0, bounce of 1, bounce of 2"
+    fits = "n => n.scrollWidth <= n.clientWidth && n.scrollHeight <= n.clientHeight"
+    with eventful(browser, (event,) * 12, width=400) as page:
+        line = page.locator("#now")
+        assert event in line.inner_text()
+        assert line.evaluate(fits)
+        assert line.locator(":scope > :last-child").evaluate(fits)
 
 
 @needs_browser

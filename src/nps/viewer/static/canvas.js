@@ -39,3 +39,20 @@ export function fitted(context, text, width) {
   while (end > 1 && context.measureText(`${text.slice(0, end)}…`).width > width) end -= 1;
   return end > 2 ? `${text.slice(0, end)}…` : "";
 }
+
+/** A name in as many lines as there is room for, each as far as it fits. */
+export function broken(context, text, width, most) {
+  const lines = [""];
+  for (const word of text.split(/(?<=[ _])/)) {
+    const longer = lines.at(-1) + word;
+    const fits = context.measureText(longer.trimEnd()).width <= width;
+    if (fits || !lines.at(-1) || lines.length >= most) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines.map((line) => fitted(context, line.trimEnd(), width));
+}
+
+/** Lines around a place. */
+export function writeLines(context, lines, x, y) {
+  lines.forEach((line, i) => context.fillText(line, x, y + 13 * (i - (lines.length - 1) / 2)));
+}

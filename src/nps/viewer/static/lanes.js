@@ -1,12 +1,27 @@
 // The lanes of the time line. A lane has a height, a label or rows, and draws itself into a box
 // that knows which steps it spans; `tell` says what is under the pointer.
-import { fitted, pen } from "./canvas.js";
+import { broken, fitted, pen, writeLines } from "./canvas.js";
 import { differenceLane, rasterLane, visibleSteps } from "./cells.js";
 import { themeColour } from "./colours.js";
 import { errorLane } from "./curve.js";
 import { comparing, model as currentModel, otherModel, session } from "./session.js";
 
 const ROOM = 36; // pixels of a step from which on words fit into it
+const GAP = 6; // pixels between the words of two steps
+const ruler = document.createElement("canvas").getContext("2d");
+
+/** Names by step → their lines; null unless all can be read: a part of a name tells nothing. */
+function linesOf(names, step) {
+  const all = [...new Set(names)].filter((name) => name);
+  if (step < ROOM || !all.length) return null;
+  pen(ruler, "ink", "11px");
+  const lines = new Map(all.map((name) => [name, broken(ruler, name, step - GAP, 3)]));
+  const bare = (text) => text.replaceAll(" ", "");
+  const isWhole = ([name, parts]) => bare(parts.join("")) === bare(name);
+  return [...lines].every(isWhole) ? lines : null;
+}
+
+const tallest = (lines) => Math.max(...[...lines.values()].map((parts) => parts.length));
 
 /** The lanes of a playback when a step has so many pixels. */
 export function lanesOf(play, step) {
@@ -15,10 +30,11 @@ export function lanesOf(play, step) {
   const base = play === session.world || other ? null : session.base;
   const lanes = [];
   const names = play.actionNames ?? model.actions; // worlds have their own
-  if (play.actions?.length && model.actions.length && step >= ROOM) {
-    lanes.push(actionLane(play, base, names));
-  }
-  if (tellsMore(play, names)) lanes.push(eventLane(play));
+  const acted = (play.actions ?? []).map((action) => names[action] ?? "");
+  const lines = linesOf(acted, step);
+  if (lines) lanes.push(actionLane(play, base, acted, lines));
+  // Unless events are the actions' names again.
+  if (play.events.some((event, t) => event && event !== acted[t])) lanes.push(eventLane(play, step));
   lanes.push(errorLane(play, base, other));
   if (play.hasRules) lanes.push(rasterLane(play, base, model, true));
   if (other?.hasRules) {
@@ -33,16 +49,9 @@ export function lanesOf(play, step) {
   return lanes;
 }
 
-/** Whether events are more than the actions' names again. */
-function tellsMore({ events, actions }, names) {
-  return events.some((event, step) => event && event !== names[actions?.[step]]);
-}
-
-function actionLane(play, base, names) {
-  const name = (step) => names[play.actions[step]] ?? "";
-  const twoLines = names.some((text) => text.includes(" ") && text.length > 5);
+function actionLane(play, base, acted, lines) {
   return {
-    label: "action", height: twoLines ? 38 : 26,
+    label: "action", height: 12 + 13 * tallest(lines),
     draw(context, box) {
       const [first, last] = visibleSteps(box, play.steps);
       context.textAlign = "center";
@@ -54,46 +63,35 @@ function actionLane(play, base, names) {
         context.roundRect(x + 1, box.y, box.step - 2, box.height - 5, 5);
         context.fill();
         pen(context, changed ? "accent" : "soft", "11px");
-        const lines = wrapped(context, name(step), box.step - 6, twoLines);
-        lines.forEach((line, i) => {
-          const y = box.y + (box.height - 5) / 2 + (i - (lines.length - 1) / 2) * 13;
-          context.fillText(line, x + box.step / 2, y + 0.5);
-        });
+        const y = box.y + (box.height - 5) / 2 + 0.5;
+        writeLines(context, lines.get(acted[step]) ?? [], x + box.step / 2, y);
       }
     },
-    tell: ({ step }) => `step ${step}: ${name(step)}`,
+    tell: ({ step }) => `step ${step}: ${acted[step]}`,
   };
 }
 
-/** What tells actions apart is mostly their last word: it gets a line of its own. */
-function wrapped(context, text, width, twoLines) {
-  const cut = text.lastIndexOf(" ");
-  if (!twoLines || cut < 0 || context.measureText(text).width <= width) {
-    return [fitted(context, text, width)];
-  }
-  return [fitted(context, text.slice(0, cut), width), fitted(context, text.slice(cut + 1), width)];
-}
-
 /** What truly happened: in words where there is room, else a dot wherever it was not the usual. */
-function eventLane(play) {
+function eventLane(play, step) {
   const usual = commonest(play.events);
+  const lines = linesOf(play.events, step);
   return {
-    label: "truly", height: 20,
+    label: "truly", height: lines ? 7 + 13 * tallest(lines) : 20,
     draw(context, box) {
       const [first, last] = visibleSteps(box, play.steps);
       const y = box.y + box.height / 2;
       pen(context, "ink", "11px");
-      for (let step = first; step < last; step += 1) {
-        const text = play.events[step];
+      for (let t = first; t < last; t += 1) {
+        const text = play.events[t];
         if (!text) continue;
-        const x = box.xOf(step);
-        if (box.step >= 40) context.fillText(fitted(context, text, box.step - 8), x + 4, y);
+        const x = box.xOf(t);
+        if (lines) writeLines(context, lines.get(text), x + 4, y);
         else if (text !== usual) {
           context.fillRect(x + box.step / 2 - 2, y - 2, Math.min(4, box.step + 0.5), 4);
         }
       }
     },
-    tell: ({ step }) => (play.events[step] ? `step ${step}: ${play.events[step]}` : ""),
+    tell: ({ step: t }) => (play.events[t] ? `step ${t}: ${play.events[t]}` : ""),
   };
 }
 

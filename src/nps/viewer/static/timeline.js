@@ -1,6 +1,6 @@
 // The time line: actions, events, the error and the rules of an episode on one axis, under one
 // cursor. Lanes are drawn on one canvas, only when what they show changes; the cursor is moved.
-import { fitted, pen, sharp } from "./canvas.js";
+import { broken, pen, sharp, writeLines } from "./canvas.js";
 import { byId, clamp, el } from "./dom.js";
 import { lanesOf } from "./lanes.js";
 import { isPlaying, togglePlaying } from "./player.js";
@@ -121,26 +121,13 @@ function drawLabels(context, lane) {
     pen(context, chosen ? "ink" : "soft", `${chosen ? 600 : 400} 12px`);
     const most = Math.min(3, Math.floor(each / 13));
     const lines = each >= 9 ? broken(context, name, view.labels - 10, most) : [];
-    const first = lane.y + each * (i + 0.5) - 6.5 * (lines.length - 1) + (lane.note ? 6 : 0);
-    lines.forEach((line, n) => context.fillText(line, 0, first + 13 * n));
+    writeLines(context, lines, 0, lane.y + each * (i + 0.5) + (lane.note ? 6 : 0));
   });
   if (!lane.note) return;
   pen(context, "faint", "10px");
   context.textAlign = "right";
   context.fillText(lane.note, view.labels - 8, lane.y + 9);
   context.textAlign = "left";
-}
-
-/** A label in as many lines as there is room for. */
-function broken(context, text, width, most) {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
-    if (context.measureText(longer).width <= width || lines.length >= most || !lines.at(-1)) {
-      lines[lines.length - 1] = longer;
-    } else lines.push(word);
-  }
-  return lines.map((line) => fitted(context, line, width));
 }
 
 function drawOverview() {
