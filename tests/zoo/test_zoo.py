@@ -13,15 +13,24 @@ import torch
 import nps
 from nps import zoo
 from nps.errors import UserError
-from nps.experiments import config_of
+from nps.experiments import EXPERIMENTS, config_of
+from nps.experiments.balls import task as balls
 from nps.experiments.export import export
+from nps.experiments.results import read_results
 from nps.experiments.rule_names import rename
+from nps.experiments.world_models import model as world_models
+from nps.experiments.world_models.config import WorldModelConfig
+from nps.models.world_model import Actions
 from nps.training import model_folder
 from nps.training.run import Run
 from nps.zoo.add import add, size
 from tests.experiments.test_custom import TINY as OWN
 from tests.experiments.test_custom import arrays_of
 from tests.zoo.made import commands, tiny_run
+
+RESULTS = Path(__file__).parents[2] / "results"
+SMALL = 500_000
+"""Bytes of weights. All published presets below it ship; the others have a megabyte or more."""
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +126,9 @@ def test_commands_write_nothing_into_the_zoo(small_zoo, run):
 def test_models_are_listed(small_zoo):
     out, _ = commands("models")
     words = out.split()
-    assert {"tiny", "arithmetic"} <= set(words)
-    assert "2 of 300 epochs, 4 other settings changed" in " ".join(words)
-    assert "floor" in words
+    assert {"tiny", "(MSE)"} <= set(words)
+    assert "tiny: 2 of 300 epochs, 4 other settings changed" in " ".join(words)
+    assert "Floor" in words
     assert 'nps.load("tiny")' in out
 
 
@@ -304,6 +313,30 @@ def test_all_models_together_are_small():
     assert size(models) <= zoo.MOST_BYTES
     folders = {path.name for path in (zoo.HERE / "weights").iterdir()}
     assert folders == set(models)
+
+
+def test_every_published_preset_with_a_small_model_ships():
+    small, unchanged = set(), {name for name in zoo.names() if not zoo.card(name)["changed"]}
+    for experiment in ("arithmetic", "mnist", "blocks", "balls", "atari"):
+        for preset in {run.preset for run in read_results(RESULTS / experiment) if run.published}:
+            if weights_in_bytes(experiment, preset) < SMALL:
+                small.add(preset)
+    assert {"arithmetic", "arithmetic-sharp-any", "blocks-best"} <= small
+    assert small <= unchanged
+
+
+def weights_in_bytes(experiment: str, preset: str) -> int:
+    """Of a model of this preset, built without its data where that takes long."""
+    config = EXPERIMENTS[experiment].presets[preset].config
+    if experiment == "balls":
+        model = balls.make_model(config)
+    elif isinstance(config, WorldModelConfig):
+        # 25 actions are those of blocks, two frames Atari's: a few numbers more or less.
+        actions = Actions(25, config.slots, config.action)
+        model = world_models.make_model(config, actions, (50, 50, 6))
+    else:
+        model = EXPERIMENTS[experiment].make_task(config, torch.device("cpu")).make_model(0)
+    return sum(x.numel() * x.element_size() for x in model.state_dict().values())
 
 
 @pytest.mark.parametrize("name", zoo.names())

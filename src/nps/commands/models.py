@@ -47,32 +47,30 @@ def _list() -> None:
     from rich.console import Console
 
     from nps import zoo
-    from nps.inspect.report import Report, Table
-    from nps.reading import read_json
+    from nps.inspect.report import Lines, Part, Report, Table
     from nps.training.model_folder import main_floor, main_number
     from nps.zoo.add import size
     from nps.zoo.readme import budget
 
     found = zoo.index()["models"]
-    rows = []
-    for name, files in found.items():
-        card = zoo.card(name)
-        saved = read_json(zoo.HERE / "weights" / name / "config.json", dict)
-        kilobytes = sum(file["bytes"] for file in files.values()) / 1000
-        rows.append(
-            [
-                name,
-                str(saved["experiment"]),
-                f"{kilobytes:,.0f} kB",
-                f"{main_number(card)}, floor {main_floor(card)}",
-                str(saved["seed"]),
-                budget(card),
-            ]
-        )
-    columns = ["Name", "Experiment", "Size", "Test", "Seed", "Settings"]
+    cards = {name: zoo.card(name) for name in found}
+    rows = [
+        [
+            name,
+            f"{sum(file['bytes'] for file in files.values()) / 1000:,.0f} kB",
+            main_number(cards[name]),
+            main_floor(cards[name]),
+        ]
+        for name, files in found.items()
+    ]
     many = "1 model" if len(rows) == 1 else f"{len(rows)} models"
-    table = Table(columns, rows, f"{many}, {size(found) / 1e6:.2f} MB.")
-    Report("Models that ship with nps", [table]).show(Console())
+    total = f"{many}, {size(found) / 1e6:.2f} MB. Floor: a model that has learned nothing."
+    table = Table(["Name", "Size", "Test", "Floor"], rows, total)
+    parts: list[Part] = [table]
+    changed = [f"  {name}: {budget(card)}" for name, card in cards.items() if card["changed"]]
+    if changed:
+        parts.append(Lines(["Trained with other settings than their presets:", *changed]))
+    Report("Models that ship with nps", parts).show(Console())
     if rows:
         print(f'\nLoad one: nps.load("{rows[0][0]}"), or nps eval {rows[0][0]}')
 

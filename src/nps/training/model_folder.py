@@ -30,6 +30,8 @@ from nps.training.stored import File
 
 CARD, CONFIG, MODEL, PROVENANCE = "card.json", "config.json", "model.safetensors", "provenance.json"
 README = "README.md"
+FLOORS = ("Floor", "Copy the input")
+"""Columns of a card's numbers with the score of a model that has learned nothing."""
 
 
 class Trained(TypedDict):
@@ -101,14 +103,17 @@ def main_number(card: Card) -> str:
     if not card["numbers"]:
         return ""
     (first, second, *_), (name, value, *_) = card["columns"], card["numbers"][0]
-    return f"{second} {value} ({first}: {name})" if first else f"{name} {value}"
+    if first:  # the rows are numbers of steps
+        return f"{second} after {name} step{'s' * (name != '1')} {value}"
+    return f"{name} {value}"
 
 
 def main_floor(card: Card) -> str:
     """The floor of the first metric: the score of a model that has learned nothing."""
-    if not card["numbers"] or "Floor" not in card["columns"]:
-        return "–"
-    return card["numbers"][0][card["columns"].index("Floor")]
+    for column in FLOORS:
+        if card["numbers"] and column in card["columns"]:
+            return card["numbers"][0][card["columns"].index(column)]
+    return "–"
 
 
 def load(folder: Path) -> Checkpoint:
