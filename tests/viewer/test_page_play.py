@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,8 @@ def test_slots_are_called_by_what_their_keys_move(browser: Any) -> None:
     """Slot 0 shows block 2, as slots of models without a readable place may."""
     bench = FakeWorkbench()
     bench.keys = {key: actions[::-1] for key, actions in bench.keys.items()}
+    played = replace(bench.play(0), slot_names=("slot 0", "slot 1", "slot 2"))
+    bench.play = lambda *_: played  # type: ignore[method-assign]
     with (
         served(Session([FakeRun(bench)])) as client,
         opened(browser, f"{client.address}&tab=play") as page,
@@ -111,3 +114,11 @@ def test_slots_are_called_by_what_their_keys_move(browser: Any) -> None:
         page.keyboard.press("0")
         press(page, "ArrowDown")
         check(page, FakeWorkbench().world(0).act(2))
+        in_order = ["block 2", "block 1", "block 0"]
+        for tab, menu in (("Why", "why slot"), ("What if", "force slot")):
+            page.get_by_role("tab", name=tab).click()
+            page.locator(f"[data-key='{menu}']").wait_for()
+            options = page.locator(f"[data-key='{menu}'] option")
+            assert options.all_inner_texts() == in_order
+        lights = page.get_by_label("Show in the frames").get_by_text("block")
+        assert lights.all_inner_texts() == in_order

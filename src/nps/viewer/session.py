@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -22,6 +22,7 @@ from nps.inspect.workbench import require_index
 from nps.viewer import payload, sheets
 from nps.viewer.cache import Cache
 from nps.viewer.models import Shown
+from nps.viewer.slots import slot_names
 from nps.viewer.titles import titles
 from nps.viewer.worlds import Worlds
 
@@ -107,7 +108,9 @@ class Session:
 
     def playback(self, play: Play) -> Playback:
         def make() -> Playback:
-            return play.model.workbench.play(play.episode, play.edits)
+            bench = play.model.workbench
+            played = bench.play(play.episode, play.edits)
+            return replace(played, slot_names=slot_names(bench, played.slot_names))
 
         with play.model.lock:
             return self._playbacks.get(play.id, make)

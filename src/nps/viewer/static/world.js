@@ -129,16 +129,11 @@ function hasSlotKeys() {
   return Object.values(model().keys).some((actions) => actions.length > 1);
 }
 
-/** The slots in the order of their actions, each called as its actions call it: "block 2" of
- * "block 2 north". A slot may show another object than its number says. */
+/** The slots in the order of their actions. A slot may show another object than its number says. */
 function movers() {
-  const { slotNames: slots, actionNames: actions } = session.world;
-  const [first] = Object.values(model().keys).filter((each) => each.length === slots.length);
-  if (!first) return slots.map((name, slot) => ({ slot, name }));
-  const found = slots.map((name, slot) => {
-    const words = actions[first[slot]]?.split(" ").slice(0, -1).join(" ");
-    return { slot, name: words?.includes(name) ? name : words || name, action: first[slot] };
-  });
+  const { slotNames } = session.world;
+  const own = Object.values(model().keys).find((actions) => actions.length === slotNames.length);
+  const found = slotNames.map((name, slot) => ({ slot, name, action: own?.[slot] ?? slot }));
   return found.sort((a, b) => a.action - b.action);
 }
 
