@@ -12,6 +12,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from nps.commands import view
+from nps.experiments.blocks.workbench import BlocksWorkbench
 from tests.experiments.test_blocks import TINY
 from tests.test_cli import call, start
 from tests.viewer.serving import Client
@@ -117,6 +118,12 @@ def test_a_frozen_page_of_a_run(run, tmp_path):
     assert str(tmp_path) not in text  # nothing of this machine
     assert run not in text
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_frozen_page_opens_where_the_viewer_does(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(BlocksWorkbench, "opening", 1)
+    out, _ = call("inspect", run, "--html", str(tmp_path / "page.html"))
+    assert "episode 1, one page of" in out
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ class InspectArgs:
     html: Path | None = None
     """Write the page of `nps view` into this one file instead: it plays an episode, says why each
     rule fired and what would be without it, and needs no server."""
-    episode: int = 0
-    """With --html, the episode of the validation set."""
+    episode: int | None = None
+    """With --html, the episode of the validation set; by default the one that nps view opens at."""
 
 
 def inspect(args: Sequence[str]) -> None:
@@ -131,11 +131,13 @@ def _freeze(name: str, options: InspectArgs) -> None:
     require(options.on is None, "--on: the page of --html shows the validation set")
     require_exists(options.data)
     run = nps.load(name, options.device, options.which, data=options.data)
-    require_index("--episode", options.episode, run.workbench.count())
-    page = frozen_page(Session([run]), episode=options.episode).encode()
+    bench = run.workbench
+    wanted = bench.opening if options.episode is None else options.episode
+    episode = require_index("--episode", wanted, bench.count())
+    page = frozen_page(Session([run]), episode=episode).encode()
     _write(path, page)
     size = len(page) / 1e6
-    print(one_line(f"{path}: episode {options.episode}, one page of {size:.1f} MB"))
+    print(one_line(f"{path}: episode {episode}, one page of {size:.1f} MB"))
     if len(page) > WARN:
         say(f"{path}: {size:.0f} MB take long to open; a shorter episode gives a smaller page")
 
