@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nps.inspect.counterfactual import WhatIf, what_if
-    from nps.inspect.descriptions import Description, describe, describe_all
+    from nps.inspect.description import Description
+    from nps.inspect.descriptions import describe, describe_all
     from nps.inspect.edits import Acted, Added, Edits, Forced, Placed, Scaled
     from nps.inspect.explanation import Explanation
     from nps.inspect.explanations import explain
@@ -36,7 +37,7 @@ _HOME = {
     "Placed": "edits",
     "Scaled": "edits",
     "Explanation": "explanation",
-    "Description": "descriptions",
+    "Description": "description",
     "describe": "descriptions",
     "describe_all": "descriptions",
     "WhatIf": "counterfactual",

@@ -1,4 +1,4 @@
-"""A rule in words: when it fires, what it does, what it resembles, and where it is used.
+"""Describe rules: when they fire, what they do, what they resemble, and where they are used.
 
 When: a small decision tree on what people can read of the slot, of its context and of the action,
 with its accuracy on held-out episodes. What: a sparse linear law of the change, with its held-out
@@ -11,16 +11,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nps.inspect import linear_laws, trees
 from nps.inspect.counterfactual import rule_index, workbench_of
+from nps.inspect.description import Description, Does, When
 from nps.inspect.observations import OTHERS, Observations, observe
-from nps.inspect.relatives import Relative, all_relatives
+from nps.inspect.relatives import all_relatives
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -32,8 +31,6 @@ LINEAR = 0.9
 """R² from which on a rule is called linear."""
 ALWAYS = 0.99
 """Share of the slots that are not empty from which on a rule is said to fire on all."""
-LIKE, OPPOSITE = 0.2, -0.5
-"""Similarity from which on a rule is called like another, and up to which its opposite."""
 MOST = 4_000
 """Examples that a tree or a law is fitted on."""
 TOLD = 8
@@ -45,98 +42,6 @@ JOINING = {"of", "by", "and", "with"}
 """Words of an event that say nothing without whom it concerns."""
 ACTED = "acted on"
 """Whether the action is one on this slot."""
-
-
-@dataclass(frozen=True)
-class When:
-    """When a rule fires."""
-
-    tree: tuple[str, ...]
-    """Lines."""
-    accuracy: float
-    """On held-out examples, half of which the rule fired on."""
-    chance: float
-    """Of always giving the more frequent answer."""
-
-
-@dataclass(frozen=True)
-class Does:
-    """What a rule does."""
-
-    sentence: str
-    r2: float | None
-    """Held out; None if there are too few uses."""
-    linear: bool
-
-
-@dataclass(frozen=True)
-class Description:
-    """A rule in words."""
-
-    rule: int
-    name: str
-    uses: int
-    share: float
-    """Of all firings."""
-    when: When | None
-    does: Does | None
-    relatives: tuple[Relative, ...]
-    """The other rules, those first that are most like it or most opposite."""
-    by: dict[str, dict[str, float]]
-    """Shares of its uses by object, action and event."""
-    episodes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        when = self.when and {
-            "tree": list(self.when.tree),
-            "accuracy": self.when.accuracy,
-            "chance": self.when.chance,
-        }
-        does = self.does and {
-            "sentence": self.does.sentence,
-            "r2": self.does.r2,
-            "linear": self.does.linear,
-        }
-        return {
-            "rule": self.rule,
-            "name": self.name,
-            "uses": self.uses,
-            "share": self.share,
-            "when": when,
-            "does": does,
-            "relatives": [each.__dict__ for each in self.relatives],
-            "by": self.by,
-        }
-
-    def lines(self, names: Sequence[str] = ()) -> list[str]:
-        """The description in lines."""
-        lines = [f"{self.name}: {self.uses} uses, {self.share:.0%} of all firings"]
-        if self.does is not None:
-            fit = "" if self.does.r2 is None else f" (R² {self.does.r2:.2f})"
-            lines.append(f"does: {self.does.sentence}{fit}")
-        if self.when is not None:
-            right = f" ({self.when.accuracy:.0%} right, {self.when.chance:.0%} by chance)"
-            always = self.when.accuracy == self.when.chance
-            lines.append(f"when{'' if always else right}:")
-            lines += [f"  {line}" for line in self.when.tree]
-        for kind, shares in self.by.items():
-            most = sorted(shares.items(), key=lambda item: -item[1])[:4]
-            lines.append(f"by {kind}: " + ", ".join(f"{name} {x:.0%}" for name, x in most))
-        for other in self.relatives[:1]:
-            if other.similarity >= LIKE or other.similarity <= OPPOSITE:
-                kind = "like" if other.similarity > 0 else "opposite of"
-                lines.append(f"{kind} rule {other.rule}: similarity {other.similarity:.2f}")
-        return lines
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        first, *later = map(escape, self.lines())
-        return f"<p><b>{first}</b></p><pre>{chr(10).join(later)}</pre>"
 
 
 def describe(source: Any, rule: int | str, episodes: int = EPISODES) -> Description:
