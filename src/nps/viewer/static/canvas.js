@@ -52,6 +52,12 @@ export function broken(context, text, width, most) {
   return lines.map((line) => fitted(context, line.trimEnd(), width));
 }
 
+/** Whether lines say all of a name. */
+export function isWhole(lines, name) {
+  const bare = (text) => text.replaceAll(" ", "");
+  return bare(lines.join("")) === bare(name);
+}
+
 /** Lines around a place. */
 export function writeLines(context, lines, x, y) {
   lines.forEach((line, i) => context.fillText(line, x, y + 13 * (i - (lines.length - 1) / 2)));

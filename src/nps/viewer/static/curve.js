@@ -16,7 +16,8 @@ export function errorLane(play, base, other) {
   const shared = rangeOf(curves.filter((curve) => !apart || curve.play === play));
   const own = apart ? rangeOf(curves.filter((curve) => curve.play === other)) : shared;
   return {
-    label: play.errorName, height: 58, frames: true, note: shared ? number(shared.top) : "",
+    label: play.errorName, brief: "error", height: 58, frames: true,
+    note: shared ? number(shared.top) : "",
     draw(context, box) {
       const [inner, floor] = [box.height - 18, box.y + box.height - 8];
       const scaled = (range) => (value) => {

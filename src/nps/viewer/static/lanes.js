@@ -1,6 +1,6 @@
 // The lanes of the time line. A lane has a height, a label or rows, and draws itself into a box
 // that knows which steps it spans; `tell` says what is under the pointer.
-import { broken, fitted, pen, writeLines } from "./canvas.js";
+import { broken, fitted, isWhole, pen, writeLines } from "./canvas.js";
 import { differenceLane, rasterLane, visibleSteps } from "./cells.js";
 import { themeColour } from "./colours.js";
 import { errorLane } from "./curve.js";
@@ -16,9 +16,7 @@ function linesOf(names, step) {
   if (step < ROOM || !all.length) return null;
   pen(ruler, "ink", "11px");
   const lines = new Map(all.map((name) => [name, broken(ruler, name, step - GAP, 3)]));
-  const bare = (text) => text.replaceAll(" ", "");
-  const isWhole = ([name, parts]) => bare(parts.join("")) === bare(name);
-  return [...lines].every(isWhole) ? lines : null;
+  return [...lines].every(([name, parts]) => isWhole(parts, name)) ? lines : null;
 }
 
 const tallest = (lines) => Math.max(...[...lines.values()].map((parts) => parts.length));

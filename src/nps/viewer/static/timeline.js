@@ -1,6 +1,6 @@
 // The time line: actions, events, the error and the rules of an episode on one axis, under one
 // cursor. Lanes are drawn on one canvas, only when what they show changes; the cursor is moved.
-import { broken, pen, sharp, writeLines } from "./canvas.js";
+import { broken, isWhole, pen, sharp, writeLines } from "./canvas.js";
 import { byId, clamp, el } from "./dom.js";
 import { lanesOf } from "./lanes.js";
 import { isPlaying, togglePlaying } from "./player.js";
@@ -120,8 +120,10 @@ function drawLabels(context, lane) {
     const chosen = lane.selects && state.slot === i;
     pen(context, chosen ? "ink" : "soft", `${chosen ? 600 : 400} 12px`);
     const most = Math.min(3, Math.floor(each / 13));
-    const lines = each >= 9 ? broken(context, name, view.labels - 10, most) : [];
-    writeLines(context, lines, 0, lane.y + each * (i + 0.5) + (lane.note ? 6 : 0));
+    const inLines = (text) => broken(context, text, view.labels - 10, most);
+    const whole = inLines(name);
+    const lines = lane.brief && !isWhole(whole, name) ? inLines(lane.brief) : whole;
+    if (each >= 9) writeLines(context, lines, 0, lane.y + each * (i + 0.5) + (lane.note ? 6 : 0));
   });
   if (!lane.note) return;
   pen(context, "faint", "10px");
