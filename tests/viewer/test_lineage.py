@@ -31,9 +31,16 @@ def test_edits_of_another_version(tmp_path):
 def test_a_short_training_is_named():
     run = FakeRun(None)
     assert lineage.training(run) is None
-    run.card = {"changed": {"epochs": [15, 100], "hidden_dim": [64, 512]}}
+    run.card = {"changed": {"epochs": [15, 100], "hidden_dim": [64, 512]}, "note": ""}
     found = lineage.training(run)
     assert found == "a short training, 15 of 100 epochs, 1 other setting changed"
     for changed in ({}, {"hidden_dim": [64, 512]}, {"epochs": [200, 100]}):
-        run.card = {"changed": changed}
+        run.card = {"changed": changed, "note": "Why."}
         assert lineage.training(run) is None
+
+
+def test_a_reason_for_another_training_is_told():
+    """That both models had the same schedule, say: then a shorter one is no fault."""
+    run = FakeRun(None)
+    run.card = {"changed": {"epochs": [80, 100]}, "note": "To compare with another: as long."}
+    assert lineage.training(run) == "80 of 100 epochs. To compare with another: as long"

@@ -108,7 +108,7 @@ def family(tmp_path_factory: Any) -> Any:
     encoding = FakeWorkbench()
     encoding.encoder = "of its own"
     short = FakeRun(encoding, seed=2)
-    short.card = {"changed": {"epochs": [15, 100]}, "numbers": []}
+    short.card = {"changed": {"epochs": [15, 100]}, "note": "", "numbers": []}
     found = [
         FakeRun(FakeWorkbench(), 0, write_folder(folder / "plain", "a")),
         FakeRun(alone, 0, write_folder(folder / "one-rule", "a", edits)),

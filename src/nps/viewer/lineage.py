@@ -41,7 +41,10 @@ def edited(run: Any, rule_names: Sequence[str]) -> str | None:
 
 
 def training(run: Any) -> str | None:
-    """A training with fewer epochs than its preset has, which is no fair comparison."""
+    """A training with fewer epochs than its preset has, and why, where its card says so."""
     card = getattr(run, "card", None)
     ours, preset = ({} if card is None else card["changed"]).get("epochs", (0, 0))
-    return f"a short training, {budget(card)}" if card is not None and ours < preset else None
+    if card is None or ours >= preset:
+        return None
+    note = card["note"].rstrip(".")
+    return f"{budget(card)}. {note}" if note else f"a short training, {budget(card)}"
