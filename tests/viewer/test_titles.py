@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+import nps
 from nps.viewer.session import Session
-from nps.viewer.titles import titles
+from nps.viewer.titles import title, titles
 from tests.viewer.fake import FakeRun, FakeWorkbench, write_folder
 
 
@@ -37,6 +40,20 @@ def test_equal_titles_are_told_apart(tmp_path, monkeypatch):
         "fake-grid, seed 0, y/one, number 3",
     ]
     assert titles([run(), run()]) == ["fake-grid, seed 0, number 1", "fake-grid, seed 0, number 2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "expected"),
+    [
+        ("cartpole", "world-model", "cartpole"),
+        ("arithmetic-energy-seed1", "arithmetic-energy", "arithmetic-energy, seed 1"),
+    ],
+)
+def test_a_model_that_ships_is_called_as_it_was_asked_for(name, preset, expected):
+    """And not by a preset of another name."""
+    found = nps.load(name)
+    assert found.preset == preset
+    assert title(found) == expected
 
 
 def test_the_page_gets_them(tmp_path):

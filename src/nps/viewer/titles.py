@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nps.viewer.lineage import record_of
+from nps.zoo import is_shipped
 
 
 def titles(runs: Sequence[Any]) -> list[str]:
@@ -19,8 +20,11 @@ def titles(runs: Sequence[Any]) -> list[str]:
 
 
 def title(run: Any) -> str:
-    """The title of a model alone."""
+    """The title of a model alone: preset and seed, or the name that it ships by, if that differs."""
     name = f"{run.preset}, seed {run.seed}"
+    shipped = run.folder is not None and is_shipped(run.folder)
+    if shipped and not run.folder.name.startswith(run.preset):
+        return str(run.folder.name)
     if record_of(run) is None:
         return name
     return f"{name}, edited as {run.folder.name}"
