@@ -76,7 +76,8 @@ function showControls() {
   const { plays, needs } = model();
   if (!plays || frozen) {
     const text = frozen ? "This page is frozen: playing needs nps view."
-      : needs || "This world cannot be stepped here: the episodes are recordings.";
+      : needs || "This world cannot be stepped here: the episodes are recordings, and the "
+        + "environment that they are of, if there is one, is not installed.";
     fill(world.node, para(text, "lead"));
     return;
   }
