@@ -20,7 +20,7 @@ def titles(runs: Sequence[Any]) -> list[str]:
 
 
 def title(run: Any) -> str:
-    """The title of a model alone: preset and seed, or the name that it ships by, if that differs."""
+    """Of a model alone: preset and seed, or the name that it ships by, if that is another."""
     name = f"{run.preset}, seed {run.seed}"
     shipped = run.folder is not None and is_shipped(run.folder)
     if shipped and not run.folder.name.startswith(run.preset):
