@@ -92,3 +92,23 @@ def test_from_why_to_what_if(page: Any) -> None:
     seek(page, 3)
     assert state_of(page)["edits"] == {"disabled": [3]}
     assert page.locator("#stage figure").count() == 3
+
+
+@pytest.mark.parametrize(("by", "where"), [(0, "here"), (1, "on block {}")])
+def test_what_would_flip_it_is_forced_where_it_fires(page: Any, by: int, where: str) -> None:
+    """On this slot or on another."""
+    click_cell(page, 3, 0)
+    page.locator("#panel-why .picker select").wait_for()
+
+    def moved(route: Any) -> None:
+        answer = route.fetch()
+        why = answer.json()
+        flip = {"slot": (why["slot"] + by) % 3, "rule": 2, "relative": 0.5, "features": {}}
+        route.fulfill(response=answer, json=why | {"flip": flip})
+
+    page.route("**/api/why", moved)
+    click_cell(page, 4, 1)
+    slot = (1 + by) % 3
+    page.get_by_role("button", name=f"Force rule 2 {where.format(slot)}", exact=True).click()
+    (forced,) = state_of(page)["edits"]["forced"]
+    assert (forced["step"], forced["slot"], forced["rule"]) == (4, slot, 2)

@@ -145,9 +145,11 @@ function tools(play, { step, stage, slot, fired, rule, flip, kind, chooser }) {
     const choice = { step, stage, slot: on, rule: flip.rule, context: null };
     changeEdits(forceChoice(state.edits, choice, kind === "sequential"));
   };
+  const elsewhere = flip && chooser === null && flip.slot !== slot;
+  const where = elsewhere ? `on ${play.slotNames[flip.slot]}` : "here";
   return el("div", { class: "tools" },
     fired ? tool("off", `Switch ${ruleName(model(), rule)} off`, off) : null,
-    flip?.rule >= 0 ? tool("force", `Force ${ruleName(model(), flip.rule)} here`, force) : null,
+    flip?.rule >= 0 ? tool("force", `Force ${ruleName(model(), flip.rule)} ${where}`, force) : null,
     first === null ? null
       : tool("first", `To the first difference (frame ${first})`, () => setTime(first)));
 }
