@@ -146,6 +146,28 @@ def test_the_free_energy_is_that_of_a_plain_loop(transition, unit):
     assert loss == scalars["positive"] + scalars["negative"]
 
 
+def test_the_worth_of_updates_is_learned_from_energies():
+    """An update is worth it if it lowers the energy of its slot by more than the price."""
+    task = task_of(transition="anps", rules=2, slot_dim=3, firing_price=0.0)
+    model, batch, data = task.make_model(0), batch_of(task, 6), task.sets["train"]
+    moments = [divmod(i, 4) for i in batch.index.tolist()]
+    images = [render(data.state(e, t + later)) for later in (0, 1) for e, t in moments]
+    loss, scalars = task.loss(model.train(), batch)
+    model.encoder.train()  # the statistics of one batch, as in training
+    state, after = model.encode(torch.stack(images)).detach().chunk(2)
+    action = torch.stack([data.action[moment] for moment in moments])
+    new, worth = (x.detach() for x in model.propose(state, action, batch.noise[:, 2:]))
+    found, helps = 0.0, 0
+    for b, m in itertools.product(range(6), range(5)):
+        fired, kept = ((x[b, m] - after[b, m]).square().sum() * 2 / 5 for x in (new, state))
+        p = torch.sigmoid(worth[b, m])
+        found -= (p if kept - fired > 0 else 1 - p).log().item() / 30
+        helps += int(kept - fired > 0)
+    assert scalars["worth"].item() == pytest.approx(found, rel=1e-4)
+    assert loss.item() == pytest.approx(sum(x.item() for x in scalars.values()), rel=1e-5)
+    assert 0 < helps < 30
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -169,6 +191,7 @@ def test_the_free_energy_is_that_of_a_plain_loop(transition, unit):
             "objective": "free-energy",
             "energy_temperature": 0.1,
         },
+        {"transition": "anps", "rules": 2, "self_context": False, "context_dropout": 0.35},
     ],
 )
 def test_a_stack_of_seeds_equals_single_runs(tmp_path, changes):
@@ -372,6 +395,9 @@ def test_losses_over_training_are_those_of_epochs_that_all_seeds_have(tmp_path):
         ({"null_handicap": -1.0}, "null_handicap: got -1, expected"),
         ({"objective": "free-energy", "stages": 2}, "stages: got 2, expected 1 with objective"),
         ({"objective": "free-energy", "transition": "gnn"}, "transition: got 'gnn', expected snps"),
+        ({"transition": "anps", "stages": 2}, "stages: got 2, expected 1 with transition=anps"),
+        ({"firing_price": float("inf")}, "firing_price: got inf, expected"),
+        ({"most": 0}, "most: got 0, expected at least 1"),
         ({"energy_unit": "bits"}, "energy_unit: got 'bits', expected one of loss, regret"),
     ],
 )

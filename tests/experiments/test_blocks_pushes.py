@@ -1,10 +1,14 @@
 """Does the trace tell the push? Against hand-made traces and models that know the rules."""
 
+import itertools
+
+import pytest
 import torch
 from torch import Tensor, nn
 
 from nps.experiments.blocks import pushes as module
 from nps.experiments.blocks.pushes import (
+    firing_metrics,
     last_fired,
     push_metrics,
     pusher_is_context,
@@ -124,6 +128,35 @@ def test_the_share_of_pushes_that_the_trace_tells(monkeypatch):
     assert metrics["push_moved"] == -(-count // 3) / count
     assert metrics["slot_of_block"] == [model.order.index(block) for block in range(5)]
     assert metrics["slots_one_to_one"]
+
+
+def test_how_many_slots_fire(monkeypatch):
+    """A model that fires on the block that acts, whether or not it moves."""
+    monkeypatch.setattr(module, "render", lambda state: state.positions)
+    data, model = episodes(300, 20, 1, "fixed-palette"), Traces()
+
+    def traced(slots: Tensor, action: Tensor) -> tuple[Tensor, Trace]:
+        rule = torch.full((len(action), 1, 5), -1)
+        for row, act in enumerate(action.tolist()):
+            rule[row, 0, model.order.index(act // 5)] = 0
+        scores = torch.zeros(len(action), 1, 5, 5)
+        return slots, Trace(rule, rule, scores[..., :1], scores)
+
+    monkeypatch.setattr(model, "traced", traced)
+    monkeypatch.setattr(module, "TOGETHER", 70)
+    fired = {True: [], False: []}
+    for e, m in itertools.product(range(300), range(5)):
+        moved = bool((data.positions[e, 0, m] != data.positions[e, 1, m]).any())
+        fired[moved].append(data.action[e, 0].item() // 5 == m)
+    expected = {
+        name: sum(x) / len(x) for name, x in (("changed", fired[True]), ("still", fired[False]))
+    }
+    assert firing_metrics(model, data, data) == pytest.approx(
+        {f"fires_{name}": share for name, share in expected.items()}
+    )
+    assert expected["still"] < 0.2 < 0.9 < expected["changed"] < 1
+    model.transition = nn.Identity()
+    assert firing_metrics(model, data, data) == {}
 
 
 def test_what_has_no_rules_tells_nothing(monkeypatch):

@@ -15,10 +15,17 @@ from nps.inspect.intervene import intervened
 from nps.inspect.recording import recorded
 from nps.models.digits import OperandNPS
 from nps.models.digits_authors import AuthorsNPS
-from nps.rules import ConvRules, GatedNPS, GatedParallelNPS, ParallelNPS, SequentialNPS
+from nps.rules import (
+    AdaptiveNPS,
+    ConvRules,
+    GatedNPS,
+    GatedParallelNPS,
+    ParallelNPS,
+    SequentialNPS,
+)
 from tests.inspect.test_recording import make
 
-KINDS = [SequentialNPS, ParallelNPS, GatedNPS, GatedParallelNPS]
+KINDS = [SequentialNPS, ParallelNPS, GatedNPS, GatedParallelNPS, AdaptiveNPS]
 ALL = [*KINDS, OperandNPS, AuthorsNPS]
 
 

@@ -11,10 +11,17 @@ from nps.inspect.intervene import intervened, require_steps
 from nps.inspect.recording import recorded
 from nps.models.digits import OperandNPS
 from nps.models.digits_authors import AuthorsNPS
-from nps.rules import ConvRules, GatedNPS, GatedParallelNPS, ParallelNPS, SequentialNPS
+from nps.rules import (
+    AdaptiveNPS,
+    ConvRules,
+    GatedNPS,
+    GatedParallelNPS,
+    ParallelNPS,
+    SequentialNPS,
+)
 from tests.inspect.test_recording import make
 
-STOCK = [SequentialNPS, ParallelNPS, GatedNPS, GatedParallelNPS]
+STOCK = [SequentialNPS, ParallelNPS, GatedNPS, GatedParallelNPS, AdaptiveNPS]
 ALL = [*STOCK, OperandNPS, AuthorsNPS]
 each = pytest.mark.parametrize("kind", ALL)
 

@@ -11,9 +11,25 @@ from nps.inspect.recording import joined, recorded, some_steps
 from nps.interactions import Routing
 from nps.models.digits import OperandNPS
 from nps.models.digits_authors import AuthorsNPS
-from nps.rules import ConvRules, GatedNPS, GatedParallelNPS, ParallelNPS, SequentialNPS
+from nps.rules import (
+    AdaptiveNPS,
+    ConvRules,
+    GatedNPS,
+    GatedParallelNPS,
+    ParallelNPS,
+    SequentialNPS,
+)
 
-LAYERS = [SequentialNPS, ParallelNPS, GatedNPS, GatedParallelNPS, OperandNPS, AuthorsNPS, Routing]
+LAYERS = [
+    SequentialNPS,
+    ParallelNPS,
+    GatedNPS,
+    GatedParallelNPS,
+    AdaptiveNPS,
+    OperandNPS,
+    AuthorsNPS,
+    Routing,
+]
 ONE_RESULT = (OperandNPS, AuthorsNPS)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nps import ParallelNPS, RuleConfig, SequentialNPS
+from nps.rules import AdaptiveNPS
 from nps.rules.construction import LayerOptions
 from nps.rules.layer import RuleLayer
 
@@ -29,15 +30,16 @@ OTHER = RuleConfig(
     context_gradient="update",
     zero_start=True,
     null_handicap=1.5,
+    most=2,
 )
+
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(RuleConfig)}
 
 
 @BOTH
 @pytest.mark.parametrize("config", [RuleConfig(4), OTHER], ids=["defaults", "other"])
 def test_a_layer_from_a_config_is_the_layer_from_its_keywords(kind, config):
-    options = dataclasses.asdict(config)
-    if kind is SequentialNPS:
-        del options["null_handicap"]
+    options = keywords_of(kind, config)
     layers = []
     for build in (lambda: kind.from_config(config, 6), lambda: kind(6, **options)):
         torch.manual_seed(0)
@@ -48,14 +50,20 @@ def test_a_layer_from_a_config_is_the_layer_from_its_keywords(kind, config):
     assert layers[0].config == config
 
 
-def test_every_field_reaches_the_layer():
+def keywords_of(kind, config):
+    return {k: v for k, v in dataclasses.asdict(config).items() if k not in kind.unused}
+
+
+def test_every_field_reaches_a_layer():
     """No default hides a field that the constructor forgets."""
     maps = dataclasses.replace(OTHER, hidden_layers=1, kernel_size=5)
     for field in dataclasses.fields(RuleConfig):
         values = {getattr(config, field.name) for config in (OTHER, maps)}
         assert values - {field.default}, field.name
-    for config in (OTHER, maps):
-        assert ParallelNPS(6, **dataclasses.asdict(config)).config == config
+    for kind, config in ((ParallelNPS, OTHER), (ParallelNPS, maps), (AdaptiveNPS, OTHER)):
+        expected = dataclasses.replace(config, **{name: DEFAULTS[name] for name in kind.unused})
+        assert kind(6, **keywords_of(kind, config)).config == expected
+    assert not set.intersection(*(set(kind.unused) for kind in (ParallelNPS, AdaptiveNPS)))
 
 
 @BOTH
@@ -70,7 +78,7 @@ def test_the_constructor_has_the_defaults_and_types_of_the_config():
     parameters = inspect.signature(SequentialNPS).parameters
     sizes = {"slot_dim", "num_rules", "selection_dim", "rules", "device", "dtype"}
     for field in dataclasses.fields(RuleConfig):
-        if field.name not in {"num_rules", "null_handicap"}:
+        if field.name not in {"num_rules", *SequentialNPS.unused}:
             parameter = parameters[field.name]
             assert (parameter.default, parameter.annotation) == (field.default, field.type)
             sizes.add(field.name)
@@ -112,6 +120,7 @@ def test_a_config_survives_json():
         ("context_gradient", "rule"),
         ("zero_start", 1),
         ("null_handicap", -1.0),
+        ("most", 0),
     ],
 )
 def test_bad_settings_are_named(field, value):

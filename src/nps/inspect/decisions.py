@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from nps.inspect.playback import Call
-from nps.rules import GatedNPS, GatedParallelNPS, ParallelNPS, RuleLayer, SequentialNPS
+from nps.rules import (
+    AdaptiveNPS,
+    GatedNPS,
+    GatedParallelNPS,
+    ParallelNPS,
+    RuleLayer,
+    SequentialNPS,
+)
 from nps.rules.allowed import Allowed
 from nps.rules.choice import hard_choice
 from nps.rules.config import MAX_HANDICAP
@@ -91,7 +98,9 @@ class Decision:
         layer, features = self.layer, self._features(seen)
         allowed = Allowed(self.call.slot_mask, self.call.rules)
         bids = None
-        if isinstance(layer, GatedParallelNPS):
+        if isinstance(layer, AdaptiveNPS):
+            scores = layer.select(features, layer.rules.tensor("embedding"))
+        elif isinstance(layer, GatedParallelNPS):
             scores = layer.select(features, layer.rules.tensor("embedding"))
             scores = scores + self._in_context(features, allowed) - layer.null_score
         elif isinstance(layer, ParallelNPS):
@@ -103,7 +112,9 @@ class Decision:
         scores = scores[0]
         pairs = allowed.pairs()
         may = scores.isfinite() if pairs is None else pairs.expand_as(scores) & scores.isfinite()
-        if isinstance(layer, GatedParallelNPS):
+        if isinstance(layer, AdaptiveNPS):
+            bids = self._worth(layer, seen, features, allowed)
+        elif isinstance(layer, GatedParallelNPS):
             best = scores.masked_fill(~may, -torch.inf).amax(-1)
             bids = torch.stack([best, torch.zeros_like(best)], -1)
         elif isinstance(layer, GatedNPS):
@@ -111,14 +122,34 @@ class Decision:
             bids = torch.stack([best, layer.null_score.to(best)]).expand(len(scores), 2)
         return Scored(scores, may, bids)
 
-    def _features(self, seen: Float[Tensor, "S"]) -> Float[Tensor, "1 M F"]:
+    def _worth(
+        self,
+        layer: AdaptiveNPS,
+        seen: Float[Tensor, "S"],
+        features: Float[Tensor, "1 M F"],
+        allowed: Allowed,
+    ) -> Float[Tensor, "M 2"]:
+        """What each update is worth, and what it has to be worth."""
+        slots = self.slots if self.selection is not None else self._with(seen)
+        others = allowed.contexts(len(slots), layer.self_context, slots.device)
+        context = hard_choice(layer.bind(features, features), allowed=others)[0]
+        worth = layer.worth_of(slots, context)
+        return torch.stack(
+            [worth, layer.threshold(worth, torch.ones_like(worth)).expand_as(worth)], -1
+        )
+
+    def _with(self, seen: Float[Tensor, "S"]) -> Float[Tensor, "M *slot"]:
+        """The slots, had the one in question these numbers."""
         here = torch.arange(len(self.slots), device=seen.device) == self.slot
-        if self.selection is not None:
-            return torch.where(here.unsqueeze(-1), seen, self.selection).unsqueeze(0)
         shape = [-1, *[1] * (self.slots.dim() - 1)]
-        slots = torch.where(here.view(shape), seen.view(self.slots.shape[1:]), self.slots)
+        return torch.where(here.view(shape), seen.view(self.slots.shape[1:]), self.slots)
+
+    def _features(self, seen: Float[Tensor, "S"]) -> Float[Tensor, "1 M F"]:
+        if self.selection is not None:
+            here = torch.arange(len(self.slots), device=seen.device) == self.slot
+            return torch.where(here.unsqueeze(-1), seen, self.selection).unsqueeze(0)
         given = self.call.selection, self.call.slot_mask
-        return self.layer._features(slots.unsqueeze(0), *given)
+        return self.layer._features(self._with(seen).unsqueeze(0), *given)
 
     def _in_context(
         self, features: Float[Tensor, "1 M F"], allowed: Allowed

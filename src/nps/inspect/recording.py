@@ -19,7 +19,7 @@ from torch import Tensor
 from nps.errors import UserError
 from nps.inspect.playback import Call, Record
 from nps.inspect.wrapping import once_a_call, wrapped
-from nps.rules import GatedNPS, GatedParallelNPS, ParallelNPS, RuleLayer
+from nps.rules import AdaptiveNPS, GatedNPS, GatedParallelNPS, ParallelNPS, RuleLayer
 from nps.rules.allowed import Allowed
 from nps.rules.config import MAX_HANDICAP
 from nps.rules.trace import Choices
@@ -101,7 +101,7 @@ class Recorder:
         assert self._layer is not None
         with torch.no_grad():
             parts = _parts(self._layer, slots, new, choices)
-            parts["bids"] = bids_of(self._layer, features, allowed, choices)
+            parts["bids"] = bids_of(self._layer, slots, features, allowed, choices)
         self._steps[-1].append({name: part.detach() for name, part in parts.items()})
         return new, choices
 
@@ -124,10 +124,18 @@ def _parts(layer: RuleLayer, slots: Tensor, new: Tensor, choices: Choices) -> di
 
 
 def bids_of(
-    layer: RuleLayer, features: Float[Tensor, "*batch M F"], allowed: Allowed, choices: Choices
+    layer: RuleLayer,
+    slots: Float[Tensor, "*batch M *slot"],
+    features: Float[Tensor, "*batch M F"],
+    allowed: Allowed,
+    choices: Choices,
 ) -> Float[Tensor, "M 2"]:
     """What the rules and the null rule bid for each slot; empty if there is no null rule."""
     m = features.shape[-2]
+    if isinstance(layer, AdaptiveNPS):
+        worth = layer.worth_of(slots, choices.context)
+        least = layer.threshold(worth, choices.rule.sum(-1)).expand_as(worth)
+        return torch.stack([worth, least], -1).reshape(m, 2).float()
     if isinstance(layer, GatedParallelNPS):
         won = (choices.rule * choices.rule_scores).sum(-1).reshape(m)
         return torch.stack([won, torch.zeros_like(won)], -1)

@@ -29,6 +29,13 @@ def energy(
     return (one - other).square().sum(-1).mean(-1) * (0.5 / sigma**2)
 
 
+def energy_shares(
+    one: Float[Tensor, "*batch D"], other: Float[Tensor, "*batch D"], m: int, sigma: float = 0.5
+) -> Float[Tensor, "*batch"]:
+    """What each of m slots adds to the energy of two states."""
+    return (one - other).square().sum(-1) * (0.5 / sigma**2 / m)
+
+
 def energies_after(
     updated: Float[Tensor, "*batch M N M D"],
     state: Float[Tensor, "*batch M D"],
@@ -45,12 +52,10 @@ def energies_after(
         alone: count the slot that is updated alone, for slots that choose independently; else
             the others count too, as they are.
     """
-    scale = 0.5 / sigma**2 / state.shape[-2]
-    target = next_state.unsqueeze(-2).unsqueeze(-2)
-    own = scale * (updated - target).square().sum(-1)
+    own = energy_shares(updated, next_state.unsqueeze(-2).unsqueeze(-2), state.shape[-2], sigma)
     if alone:
         return own
-    still = scale * (state - next_state).square().sum(-1)
+    still = energy_shares(state, next_state, state.shape[-2], sigma)
     others = still.sum(-1, keepdim=True) - still
     return own + others.unsqueeze(-1).unsqueeze(-1)
 

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from nps.interactions import GNN, TransformerLayer
 from nps.networks import NormalisedMLP
-from nps.rules import ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
+from nps.rules import AdaptiveNPS, ParallelNPS, RuleConfig, RuleLayer, SequentialNPS, Trace
 from nps.rules.check import require_choice, require_int
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-Kind = Literal["snps", "pnps", "gnn", "attention", "mlp", "identity"]
+Kind = Literal["snps", "pnps", "anps", "gnn", "attention", "mlp", "identity"]
 
 
 class Transition(nn.Module, ABC):
@@ -54,7 +54,7 @@ class RuleTransition(Transition):
     slots then differ by position, and the selection is no longer equivariant to their order.
 
     Args:
-        layer: `SequentialNPS` or `ParallelNPS` of size D + A.
+        layer: `SequentialNPS`, `ParallelNPS` or `AdaptiveNPS` of size D + A.
         slot_dim: D.
         features: maps the vectors to what selection sees; None for the vectors themselves.
     """
@@ -93,6 +93,21 @@ class RuleTransition(Transition):
             return_trace=True,
         )
         return new[..., : self.slot_dim], trace
+
+    def propose(
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        action: Float[Tensor, "*batch M A"],
+        noise: Float[Tensor, "*batch noise"] | None = None,
+    ) -> tuple[Float[Tensor, "*batch M D"], Float[Tensor, "*batch M"]]:
+        """What an `AdaptiveNPS` would make of every slot, and what that is worth to it."""
+        assert isinstance(self.layer, AdaptiveNPS)
+        new, worth = self.layer.propose(
+            torch.cat([slots, action], -1),
+            selection=self.features,
+            noise=self._noise(noise, slots.shape[-2]),
+        )
+        return new[..., : self.slot_dim], worth
 
     def every_update(
         self, slots: Float[Tensor, "*batch M D"], action: Float[Tensor, "*batch M A"]
@@ -188,7 +203,11 @@ DENSE: dict[str, Callable[[int, int, int], Transition]] = {
     "attention": AttentionTransition,
     "mlp": MLPTransition,
 }
-RULES: dict[str, type[RuleLayer]] = {"snps": SequentialNPS, "pnps": ParallelNPS}
+RULES: dict[str, type[RuleLayer]] = {
+    "snps": SequentialNPS,
+    "pnps": ParallelNPS,
+    "anps": AdaptiveNPS,
+}
 
 
 def make_transition(
@@ -205,7 +224,7 @@ def make_transition(
     """Build any of the transitions.
 
     Args:
-        kind: sequential or parallel NPS, or a baseline.
+        kind: sequential, parallel or adaptive NPS, or a baseline.
         slot_dim: D.
         action_dim: A, size of the action of each slot.
         rules: settings of the rule layer; ignored by the baselines.

@@ -111,6 +111,16 @@ class WorldModel(nn.Module):
         new: Tensor = self.transition(slots, self.actions(action).to(slots.dtype), noise)
         return new
 
+    def propose(
+        self,
+        slots: Float[Tensor, "B M D"],
+        action: Int[Tensor, "B"] | Float[Tensor, "B A"],
+        noise: Float[Tensor, "B noise"] | None = None,
+    ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B M"]]:
+        """What an `AdaptiveNPS` would make of every slot, and what that is worth to it."""
+        assert isinstance(self.transition, RuleTransition)
+        return self.transition.propose(slots, self.actions(action).to(slots.dtype), noise)
+
     def every_update(
         self, slots: Float[Tensor, "B M D"], action: Int[Tensor, "B"] | Float[Tensor, "B A"]
     ) -> tuple[Float[Tensor, "B M N M"], Float[Tensor, "B M N M D"]]:

@@ -1,6 +1,7 @@
 """The paper: rules, and the two algorithms that choose and apply them. Needs only torch."""
 
 from nps.rules.actions import ConvRules, MLPRules
+from nps.rules.adaptive import AdaptiveNPS, worth_loss
 from nps.rules.choice import gumbel, hard_choice
 from nps.rules.config import RuleConfig
 from nps.rules.energy import free_energy, regret
@@ -14,6 +15,7 @@ from nps.rules.trace import Trace
 from nps.rules.usage import Usage
 
 __all__ = [
+    "AdaptiveNPS",
     "ConvRules",
     "GatedNPS",
     "GatedParallelNPS",
@@ -30,4 +32,5 @@ __all__ = [
     "gumbel",
     "hard_choice",
     "regret",
+    "worth_loss",
 ]

@@ -51,6 +51,8 @@ class RuleConfig:
     """Whether the rules' output layers start at zero, so that at first no rule changes a slot."""
     null_handicap: float = 0.0
     """Subtracted from the null rule's bids (`ParallelNPS` only)."""
+    most: int | None = None
+    """How many slots may fire in a stage (`AdaptiveNPS` only); None: all."""
 
     def __post_init__(self) -> None:
         require_int("num_rules", self.num_rules, at_least=1)
@@ -76,6 +78,8 @@ class RuleConfig:
         require_choice("context_gradient", self.context_gradient, get_args(ContextGradient))
         require_type("zero_start", self.zero_start, bool, "True or False")
         require_number("null_handicap", self.null_handicap, 0.0, MAX_HANDICAP, open_top=False)
+        if self.most is not None:
+            require_int("most", self.most, at_least=1)
 
     def keywords(self) -> dict[str, Any]:
         """The fields as keyword arguments of a layer's constructor."""

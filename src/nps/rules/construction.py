@@ -28,6 +28,7 @@ LIVE = frozenset(
         "self_context",
         "context_gradient",
         "null_handicap",
+        "most",
     }
 )
 """Settings that are attributes of a layer and may be changed after its construction."""
@@ -59,7 +60,7 @@ class LayerOptions(TypedDict, total=False):
 class ConfiguredLayer(nn.Module):
     """A module with rules, selection and binding, made from the fields of a `RuleConfig`."""
 
-    unused: ClassVar[frozenset[str]] = frozenset({"null_handicap"})
+    unused: ClassVar[frozenset[str]] = frozenset({"null_handicap", "most"})
     """Fields of `RuleConfig` that the algorithm does not use and its constructor does not take."""
 
     def __init__(

@@ -100,7 +100,7 @@ class GatedParallelNPS(ParallelNPS):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
-    unused = frozenset({"null_handicap"})
+    unused = SequentialNPS.unused
 
     def _make_selection(
         self, key_dim: int, query: Query, context_query: Query, **factory: Unpack[Factory]

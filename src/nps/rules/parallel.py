@@ -63,7 +63,7 @@ class ParallelNPS(RuleLayer):
     Shapes: slots (..., M, D) -> (..., M, D).
     """
 
-    unused = frozenset()
+    unused = frozenset({"most"})
 
     def __init__(
         self,

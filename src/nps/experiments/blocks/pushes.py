@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from nps.models.world_model import WorldModel
 
+TOGETHER = 500
+"""Pictures that are encoded at once."""
 MOVES = 1_000
 """Free moves of the training set from which the slot of each block is found."""
 
@@ -98,6 +100,29 @@ def pusher_is_context(
 ) -> Bool[Tensor, "P"]:
     """True if the rule that last changed the pushed block's slot had the pusher's as context."""
     return last_fired(trace, slot[pushes.pushed]).context == slot[pushes.pusher]
+
+
+@torch.no_grad()
+def firing_metrics(model: Any, train: BlockEpisodes, data: BlockEpisodes) -> dict[str, float]:
+    """How many slots fire: `fires_changed` of blocks that an action moves, `fires_still` of others.
+
+    Of the first steps of the episodes; empty without rules.
+    """
+    if not isinstance(model.transition, RuleTransition):
+        return {}
+    slot, _ = slots_of_blocks(slot_changes(model, train, data.weights.shape[-1]))
+    every = torch.arange(len(data.action), device=data.action.device)
+    fired = torch.cat(
+        [
+            model.traced(model.encode(render(data.state(part, 0))), data.action[part, 0])[1]
+            .fired.any(-2)
+            .index_select(-1, slot)
+            for part in every.split(TOGETHER)
+        ]
+    )
+    changed = (data.positions[:, 0] != data.positions[:, 1]).any(-1)
+    shares = {"changed": fired[changed], "still": fired[~changed]}
+    return {f"fires_{name}": x.double().mean().item() for name, x in shares.items()}
 
 
 @torch.no_grad()

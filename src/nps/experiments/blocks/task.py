@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nps.errors import UserError
 from nps.experiments.blocks.config import BUILD, Config
-from nps.experiments.blocks.pushes import push_metrics
+from nps.experiments.blocks.pushes import firing_metrics, push_metrics
 from nps.experiments.start import best_of
 from nps.experiments.world_models.task import IMAGES_AT_ONCE, WorldModelTask
 from nps.metrics.ranking import nearest_outcome, share_by_kind
@@ -74,9 +74,11 @@ class BlocksTask(WorldModelTask[Config, RenderedEpisodes]):
         return {**super().test(model), **self.moves(model), **self.pushes(model)}
 
     def pushes(self, model: WorldModel, split: str = "test") -> dict[str, Any]:
-        """`push_metrics` of the pushes in the all-actions test."""
+        """`push_metrics` of the pushes in the all-actions test, and `firing_metrics`."""
         first = self.acted_from(split)
-        return push_metrics(model, self.sets["train"], first, self.config.stay)
+        train, data = self.sets["train"], self.sets[split]
+        pushes = push_metrics(model, train, first, self.config.stay)
+        return pushes | firing_metrics(model, train, data)
 
     def acted_from(self, split: str) -> State:
         """The first states of some episodes, in which every action is tried."""

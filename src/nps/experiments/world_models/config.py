@@ -51,7 +51,8 @@ class WorldModelConfig(ObjectiveSettings, ABC):
     hidden_dim: int = 512
     """Width of C-SWM's encoder, and of transitions without rules."""
     transition: Kind = "snps"
-    """Sequential or parallel NPS, or a baseline."""
+    """Sequential or parallel NPS; adaptive NPS, which is parallel and decides how many slots fire;
+    or a baseline."""
     action: ActionEncoding = "copied"
     """Copied: every slot gets the action. Factored: only the slot with the index of the object that
     moves. Numbered: factored, and each slot also gets its own index."""
@@ -74,6 +75,10 @@ class WorldModelConfig(ObjectiveSettings, ABC):
     before it, a slot learns to show the object whose actions it gets."""
     null_handicap: float = RuleConfig.null_handicap
     """Subtracted from the null rule's scores in parallel NPS, so that rules get tried."""
+    most: int | None = RuleConfig.most
+    """How many slots adaptive NPS lets fire in a stage; none: no limit."""
+    firing_price: float = 0.01
+    """By how much an update has to lower the loss for adaptive NPS to let it fire."""
     negatives: Negatives = "batch"
     """Source of negatives: the shuffled batch; for half of it, other times of the same episode; or
     the same time of other episodes."""
@@ -116,6 +121,9 @@ class WorldModelConfig(ObjectiveSettings, ABC):
         require_choice("negatives", self.negatives, get_args(Negatives))
         require_number("context_from", self.context_from, 0.0, 1.0, open_top=True)
         require_number("hinge", self.hinge, 0.0, 1e6, open_top=False)
+        require_number("firing_price", self.firing_price, -1e6, 1e6, open_top=False)
+        if self.transition == "anps" and self.stages != 1:
+            raise ValueError(f"stages: got {self.stages}, expected 1 with transition=anps")
         if self.transition == "attention" and self.hidden_dim % 4:
             raise ValueError(f"hidden_dim: got {self.hidden_dim}, expected a multiple of 4 heads")
         require_choice("statistics", self.statistics, get_args(Statistics))

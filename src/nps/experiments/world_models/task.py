@@ -7,6 +7,7 @@ equal length, since they are rolled out from their first observation; training e
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -28,9 +29,9 @@ from nps.metrics.ranking import hits_and_mrr, ranks, report
 from nps.models.contrastive import (
     DRAWS,
     Moments,
-    Terms,
     contrastive,
     energies_after,
+    energy_shares,
     negative_moments,
     negatives,
     shortfall,
@@ -39,7 +40,7 @@ from nps.models.transitions import RuleTransition
 from nps.models.world_model import AnyActions, WorldModel
 from nps.perception.extractors import Norm, ObjectEncoder
 from nps.rollouts import Rollout
-from nps.rules import Trace
+from nps.rules import Trace, worth_loss
 from nps.training import rng
 from nps.training.data import Made
 from nps.training.task import Batch, Task
@@ -144,8 +145,8 @@ class WorldModelTask(Task, Generic[C, E]):
         now = Moments(*(numbers[batch.index] for numbers in self._transitions))
         data = self.sets["train"]
         terms = self.terms(model, data, self.encode_images(model, data), now, batch.noise)
-        positive, negative = (term.mean() for term in terms)
-        return positive + negative, {"positive": positive, "negative": negative}
+        parts = {name: term.mean() for name, term in terms.items()}
+        return total(parts), parts
 
     def encode_images(self, model: WorldModel, data: E) -> Encodings:
         return lambda episode, time: model.encode(data.images(episode, time))
@@ -157,8 +158,8 @@ class WorldModelTask(Task, Generic[C, E]):
         encodings: Encodings,
         now: Moments,
         noise: Float[Tensor, "B noise"],
-    ) -> Terms:
-        """Both terms of the loss, for the transitions that start at the given moments."""
+    ) -> dict[str, Float[Tensor, "B"]]:
+        """The terms of the loss, by name, for the transitions that start at the given moments."""
         kind = self.config.negatives
         draws, for_rules = noise[:, :DRAWS], noise[:, DRAWS:]
         more = negative_moments(kind, now, draws, len(data.lengths), data.lengths)
@@ -168,9 +169,22 @@ class WorldModelTask(Task, Generic[C, E]):
         action, hinge = data.actions(*now), self.config.hinge
         if self.config.objective == "free-energy" and model.training:
             every = self.free_energy(model, state, action, next_state)
-            return Terms(every, shortfall(state, far, hinge))
-        predicted = model.predict(state, action, for_rules)
-        return contrastive(predicted, next_state, state, far, hinge=hinge)
+            return {"positive": every, "negative": shortfall(state, far, hinge)}
+        if self.config.transition == "anps" and model.training:
+            predicted, worth = model.propose(state, action, for_rules)
+            beside = {"worth": self.of_worth(worth, predicted, state, next_state)}
+        else:
+            predicted, beside = model.predict(state, action, for_rules), {}
+        both = contrastive(predicted, next_state, state, far, hinge=hinge)
+        return {"positive": both.positive, "negative": both.negative, **beside}
+
+    def of_worth(
+        self, worth: Tensor, predicted: Tensor, state: Tensor, next_state: Tensor
+    ) -> Float[Tensor, "B"]:
+        """What updates are worth is learned from how much each lowers the energy."""
+        m = state.shape[-2]
+        fired, kept = (energy_shares(x, next_state, m) for x in (predicted, state))
+        return worth_loss(worth, fired, kept, self.config.firing_price).mean(-1)
 
     def free_energy(
         self, model: WorldModel, state: Tensor, action: Tensor, next_state: Tensor
@@ -212,7 +226,7 @@ class WorldModelTask(Task, Generic[C, E]):
             first, second, final = self.encoded(model, data, [0, 1, last]).unbind(1)
         parts = [x.split(IMAGES_AT_ONCE // 2) for x in (*self._judged, self._draws)]
         terms = [
-            torch.stack(self.terms(model, data, encodings, Moments(episode, time), draws)).sum(0)
+            total(self.terms(model, data, encodings, Moments(episode, time), draws))
             for episode, time, draws in zip(*parts, strict=True)
         ]
         rolled = model.rollout(first, data.action)
@@ -295,6 +309,10 @@ class WorldModelTask(Task, Generic[C, E]):
     def in_parts(self, count: int, size: int) -> Iterator[Int[Tensor, "n"]]:
         """0 to count - 1, in parts of at most `size`."""
         yield from torch.arange(count, device=self.device).split(max(1, size))
+
+
+def total(terms: Mapping[str, Tensor]) -> Tensor:
+    return functools.reduce(torch.add, terms.values())
 
 
 def stored(states: Float[Tensor, "E S M D"]) -> Encodings:
