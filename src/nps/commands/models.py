@@ -57,7 +57,7 @@ def _list() -> None:
     rows = [
         [
             name,
-            f"{sum(file['bytes'] for file in files.values()) / 1000:,.0f} kB",
+            _in_words(sum(file["bytes"] for file in files.values())),
             main_number(cards[name]),
             main_floor(cards[name]),
         ]
@@ -73,6 +73,11 @@ def _list() -> None:
     Report("Models that ship with nps", parts).show(Console())
     if rows:
         print(f'\nLoad one: nps.load("{rows[0][0]}"), or nps eval {rows[0][0]}')
+
+
+def _in_words(size: int) -> str:
+    """In few letters: the whole table fits into 80 columns."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1000:.0f} kB"
 
 
 def _add(run: Path, name: str, data: bool, note: str) -> None:
