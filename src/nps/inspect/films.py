@@ -1,7 +1,7 @@
 """A film of a playback: true and predicted frames, where slots are, what fired, and the error.
 
 Below the frames is the raster of all firings with a cursor. GIF, WebP and APNG are written by
-Pillow; MP4 by ffmpeg, from the system or from the package imageio-ffmpeg.
+Pillow; MP4 by ffmpeg, from the system or from the package imageio-ffmpeg; HTML has a slider.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from nps.errors import RunFailed, UserError, extra
 from nps.files import os_errors_in_one_line, replace_file
+from nps.inspect.film_pages import film_page, framed
 from nps.inspect.playback import Playback
 from nps.inspect.raster import NOTHING, colour
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from jaxtyping import UInt8
     from numpy import ndarray
 
-Format = Literal["gif", "webp", "apng", "mp4"]
+Format = Literal["gif", "webp", "apng", "mp4", "html"]
 SIDE = 224
 """Pixels of the longer side of a frame, about; frames are enlarged by whole factors."""
 GAP, LINE, FONT_SIZE = 8, 18, 12
@@ -36,7 +37,13 @@ ROW = 8
 """Pixels of a slot's row in the raster."""
 NARROWEST = 320
 MOST_FRAMES = 2_000
-MEDIA = {"gif": "image/gif", "webp": "image/webp", "apng": "image/png", "mp4": "video/mp4"}
+MEDIA = {
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "apng": "image/png",
+    "mp4": "video/mp4",
+    "html": "text/html",
+}
 SECONDS = 120
 """That ffmpeg may take."""
 
@@ -59,6 +66,8 @@ class Animation:
         return f"<{self.format} of {len(self.data):,} bytes>"
 
     def _repr_html_(self) -> str:
+        if self.format == "html":
+            return framed(self.data)
         source = f"data:{MEDIA[self.format]};base64,{base64.b64encode(self.data).decode()}"
         if self.format == "mp4":
             return f'<video controls loop src="{source}"></video>'
@@ -82,7 +91,8 @@ def animate(
     Args:
         playback: of an episode.
         path: file to write; its ending gives the format.
-        format: "gif", "webp", "apng" or "mp4"; default: the file's ending, or "gif".
+        format: "gif", "webp", "apng", "mp4", or "html" for a page with a slider; default: the
+            file's ending, or "gif".
         fps: frames a second.
         rule_names: for the line below the frames.
     """
@@ -256,6 +266,8 @@ def _even(size: int) -> int:
 def _encoded(frames: Iterator[Any], format: Format, fps: float) -> bytes:
     if format == "mp4":
         return _mp4(frames, fps)
+    if format == "html":
+        return film_page(frames, fps)
     first, *later = frames
     if format == "gif":  # one palette for all frames: no flicker, and smaller
         first, *later = _with_one_palette([first, *later])
