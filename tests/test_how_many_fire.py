@@ -1,5 +1,6 @@
 """The example in which a layer decides how many slots fire."""
 
+import dataclasses
 import importlib
 from pathlib import Path
 
@@ -29,16 +30,13 @@ def test_a_block_goes_where_its_action_says(example):
     assert (pushed.sum(-1) <= (moved & acts).sum(-1)).all()  # nobody is pushed by one who stays
 
 
-@pytest.mark.parametrize("name", ["blocks", "balls"])
+@pytest.mark.parametrize("name", ["arithmetic", "blocks", "balls"])
 def test_every_layer_trains_and_the_adaptive_one_has_two_ends(example, name):
-    if name == "blocks":
-        data = example.pushed_blocks(20, 1)
-        world = example.World(data, {"few": data}, 5, 2, 3e-3, False)
-    else:
-        data = example.colliding_balls(20, (4, 4), 1)
-        world = example.World(data, {"few": data}, 8, 1, 1e-3, True)
+    world = example.worlds()[name]
+    data = {key: x[:400] for key, x in world.train.items()}
+    world = dataclasses.replace(world, train=data)
     for label, kind in example.LAYERS.items():
-        if kind is None and name == "blocks":
+        if kind in (None, "gnn") and name != "balls":
             continue
         torch.manual_seed(0)
         model = example.Model(

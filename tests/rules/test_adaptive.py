@@ -48,7 +48,8 @@ def test_slots_that_are_worth_it_change_as_in_algorithm_2(most, masked):
                 continue
             context = everywhere.context[b, 0, m]
             other = present[context] if context >= 0 else torch.zeros(6)
-            worth[m] = network(torch.cat([present[m], other])).item()
+            pair = [present[m], present[m], other, other]  # selection sees the slots
+            worth[m] = network(torch.cat(pair)).item()
         ranked = sorted((m for m in worth if worth[m] > 0), key=lambda m: -worth[m])
         fires = set(ranked[:most])
         count += len(fires)
@@ -137,6 +138,18 @@ def test_it_finds_the_slots_that_change():
     assert fired[moves].float().mean() > 0.97
     assert fired[slots[..., 2] == 0].float().mean() < 0.02
     assert (new - target).square().sum(-1).mean() < 0.02
+
+
+def test_it_sees_what_selection_sees():
+    layer = layer_of(selection_dim=3).eval()
+    slots, features = torch.randn(50, 5, 6), torch.randn(50, 5, 3)
+    new, trace = layer(slots, selection=features, return_trace=True)
+    with torch.no_grad():
+        _, worth = layer.propose(slots, selection=features)
+        _, other = layer.propose(slots, selection=features + 0.5)
+    assert torch.equal(trace.fired[:, 0], worth > 0)
+    assert torch.equal((new != slots).any(-1), worth > 0)
+    assert not torch.equal(worth, other)
 
 
 def test_settings_and_weights_come_back():

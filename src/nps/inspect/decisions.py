@@ -133,7 +133,7 @@ class Decision:
         slots = self.slots if self.selection is not None else self._with(seen)
         others = allowed.contexts(len(slots), layer.self_context, slots.device)
         context = hard_choice(layer.bind(features, features), allowed=others)[0]
-        worth = layer.worth_of(slots, context)
+        worth = layer.worth_of(slots, features[0], context)
         return torch.stack(
             [worth, layer.threshold(worth, torch.ones_like(worth)).expand_as(worth)], -1
         )

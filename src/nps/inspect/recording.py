@@ -133,7 +133,7 @@ def bids_of(
     """What the rules and the null rule bid for each slot; empty if there is no null rule."""
     m = features.shape[-2]
     if isinstance(layer, AdaptiveNPS):
-        worth = layer.worth_of(slots, choices.context)
+        worth = layer.worth_of(slots, features, choices.context)
         least = layer.threshold(worth, choices.rule.sum(-1)).expand_as(worth)
         return torch.stack([worth, least], -1).reshape(m, 2).float()
     if isinstance(layer, GatedParallelNPS):

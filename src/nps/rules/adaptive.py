@@ -31,7 +31,8 @@ class AdaptiveNPS(GatedParallelNPS):
     r"""Parallel NPS that fires only where it pays.
 
     Every slot picks a rule and a context (steps 3 and 4 of Algorithm 2). A small network then reads
-    both slots and says whether the update is worth it; in evaluation the others do not fire:
+    both slots (and what selection sees of them) and says whether the update is worth it. In
+    evaluation the others do not fire:
 
     .. math::
         P = \{ p : \mathrm{worth}(V_p, V_{c_p}) > 0 \}, \qquad
@@ -84,7 +85,7 @@ class AdaptiveNPS(GatedParallelNPS):
     ) -> None:
         ConfiguredLayer._make_selection(self, key_dim, query, context_query, **factory)
         self.worth_network = nn.Sequential(
-            nn.Linear(2 * self.slot_dim, WIDTH, **factory),
+            nn.Linear(2 * (self.slot_dim + self.selection_dim), WIDTH, **factory),
             nn.ReLU(),
             nn.Linear(WIDTH, WIDTH, **factory),
             nn.ReLU(),
@@ -110,7 +111,7 @@ class AdaptiveNPS(GatedParallelNPS):
         primary, rule, rule_scores = self.select_rule(features, allowed, noise)
         context, context_scores = self.bind_context(features, primary, allowed, noise)
         if not self.training:
-            worth = self.worth_of(slots, context)
+            worth = self.worth_of(slots, features, context)
             primary = primary * (worth > self.threshold(worth, primary)).to(primary.dtype)
         # Step 5: all slots whose update is worth it change at once.
         slots = self.apply_rule(slots, primary, rule, context)
@@ -148,16 +149,21 @@ class AdaptiveNPS(GatedParallelNPS):
         new = self.apply_rule(slots, primary, rule, context)
         if slot_mask is not None:
             new = torch.where(slot_mask.unsqueeze(-1), new, given)
-        return new, self.worth_of(slots, context)
+        return new, self.worth_of(slots, features, context)
 
     def worth_of(
-        self, slots: Float[Tensor, "*batch M D"], context: Float[Tensor, "*batch M M"]
+        self,
+        slots: Float[Tensor, "*batch M D"],
+        features: Float[Tensor, "*batch M F"],
+        context: Float[Tensor, "*batch M M"],
     ) -> Float[Tensor, "*batch M"]:
         """What the updates of all slots in these contexts are worth; above zero they fire.
 
-        Slots and contexts are taken as they are: learning it does not change them.
+        It reads what rules and what selection see of both slots, and takes all of it as it is:
+        learning what updates are worth changes neither slots nor contexts.
         """
-        own = slots.detach().to(self.rules.embedding.dtype)
+        kind = self.rules.embedding.dtype
+        own = torch.cat([slots.detach().to(kind), features.detach().to(kind)], -1)
         pair = torch.cat([own, pick(context.detach(), own)], -1)
         with torch.autocast(slots.device.type, enabled=False):
             worth: Tensor = self.worth_network(pair)
