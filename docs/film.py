@@ -120,13 +120,16 @@ class Film:
         self.page.screenshot(path=self.into / f"workbench-{name}.png")
 
     def save(self) -> Path:
-        """Write the film, in one palette: taken from the first frame it lacks later colours."""
-        few = self.frames[:: -max(1, len(self.frames) // 12)]
+        """Write the film, in one palette: taken from the first frame it lacks later colours. The
+        last frame lies dimmed under a dialogue: its colours are its own, and so is its palette."""
+        *bright, dimmed = self.frames
+        few = bright[:: -max(1, len(bright) // 12)]
         joined = Image.new("RGB", (few[0].width, few[0].height * len(few)))
         for n, frame in enumerate(few):
             joined.paste(frame, (0, n * frame.height))
         palette = joined.quantize(COLOURS, dither=Image.Dither.NONE)
-        drawn = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in self.frames]
+        drawn = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in bright]
+        drawn.append(dimmed.quantize(COLOURS, dither=Image.Dither.NONE))
         # GIF counts hundredths of a second.
         unit = 100 * SECONDS / sum(self.weights)
         path = self.into / "workbench.gif"
