@@ -23,7 +23,7 @@ LAYERS = [
     {"zoo"},
     {"training", "models", "inspect"},
     {"perception", "interactions"},
-    {"networks", "rollouts"},
+    {"networks", "rollouts", "recipes"},
     {"kernels"},  # called by whoever has a plain twin; may know the rules whose twin it is
     {"rules", "worlds", "metrics"},
     {"flags"},

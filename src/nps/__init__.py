@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nps import interactions as interactions
     from nps import metrics as metrics
     from nps import models as models
+    from nps import recipes as recipes
     from nps import rules as rules
     from nps import training as training
     from nps import worlds as worlds
@@ -45,7 +46,16 @@ _HOME = {
     "rollout": "nps.rollouts",
     "Rollout": "nps.rollouts",
 }
-_PACKAGES = {"rules", "interactions", "models", "worlds", "metrics", "inspect", "training"}
+_PACKAGES = {
+    "rules",
+    "recipes",
+    "interactions",
+    "models",
+    "worlds",
+    "metrics",
+    "inspect",
+    "training",
+}
 
 __all__ = [
     "ConvRules",

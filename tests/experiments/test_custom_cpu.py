@@ -7,6 +7,7 @@ import pytest
 
 from nps import experiments
 from nps.experiments.custom import cpu_time
+from nps.experiments.custom.presets import PRESETS
 from nps.inspect.report import Report
 from nps.jobs import processes
 from tests.experiments.test_custom import arrays_of
@@ -41,7 +42,7 @@ def jobs(tmp_path, monkeypatch):
         np.savez(tmp_path / "my.npz", **arrays_of(side=side))
         started.clear()
         call("run", "world-model", "--data=my.npz", *flags)
-        assert [job.arguments[0] for job in started] == ["world-model", "world-model-gnn"]
+        assert [job.arguments[0] for job in started] == list(PRESETS)
         return [
             {
                 word
@@ -68,7 +69,7 @@ def jobs(tmp_path, monkeypatch):
     ],
 )
 def test_run_shortens_itself_on_a_cpu(jobs, flags, side, changed):
-    assert jobs(*flags, side=side) == [changed, changed]
+    assert jobs(*flags, side=side) == [changed] * len(PRESETS)
 
 
 def test_a_long_training_says_what_is_faster(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import torch
 
 from nps.experiments.custom.inspect import curves_figure, inspect_own
 from nps.experiments.custom.pictures import firings, fitted, newest, notes, rollout_figure
+from nps.experiments.custom.presets import PRESETS
 from nps.experiments.custom.readout import fit_readout
 from nps.experiments.custom.steps import predict_steps
 from nps.inspect import figures, strips
@@ -198,10 +199,10 @@ def test_inspect_writes_one_page(tmp_path):
     assert "report.html" not in {path.name for path in folder.iterdir()}
 
 
-def test_the_report_of_both_models_shows_pictures_of_both(tmp_path, monkeypatch):
+def test_the_report_of_all_models_shows_pictures_of_each(tmp_path, monkeypatch):
     np.savez(tmp_path / "my.npz", **arrays_of())
     data = f"--data={tmp_path / 'my.npz'}"
-    for preset in ("world-model", "world-model-gnn"):
+    for preset in PRESETS:
         call("train", preset, data, f"--out={tmp_path}/out/{preset}/seed-0", "--epochs=1", *FLAGS)
     monkeypatch.setattr(processes, "run_jobs", lambda jobs, workers: None)  # they are trained
     out, _ = call("run", "world-model", data, f"--out={tmp_path}/out")
@@ -210,7 +211,5 @@ def test_the_report_of_both_models_shows_pictures_of_both(tmp_path, monkeypatch)
     assert "world-model-gnn, seed 0" in page
     found = {path.name for path in (tmp_path / "out/figures").iterdir()}
     assert found == {"curves.png"} | {
-        f"{preset}-{name}.png"
-        for preset in ("world-model", "world-model-gnn")
-        for name in ("rollouts", "slots")
+        f"{preset}-{name}.png" for preset in PRESETS for name in ("rollouts", "slots")
     }

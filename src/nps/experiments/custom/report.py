@@ -18,7 +18,7 @@ from nps.experiments.results import Result, by_variant, read_results
 from nps.experiments.world_models.report import COLUMNS, hidden_table, ranking_cells
 from nps.inspect.report import Heading, Part, Report, Table, Text
 
-LABELS = {"world-model": "NPS", "world-model-gnn": "GNN"}
+LABELS = {"world-model": "NPS", "world-model-recipe": "NPS, the recipe", "world-model-gnn": "GNN"}
 
 Runs = Mapping[str, Sequence[Result]]
 """Model -> its runs, one a seed."""
