@@ -112,3 +112,16 @@ def test_what_would_flip_it_is_forced_where_it_fires(page: Any, by: int, where: 
     page.get_by_role("button", name=f"Force rule 2 {where.format(slot)}", exact=True).click()
     (forced,) = state_of(page)["edits"]["forced"]
     assert (forced["step"], forced["slot"], forced["rule"]) == (4, slot, 2)
+
+
+def test_where_all_slots_are_empty_there_is_no_table_without_rows(page: Any) -> None:
+    def empty(route: Any) -> None:
+        answer = route.fetch()
+        scores = [[None] * 6] * 3
+        nothing = {"fired": False, "winner": None, "rival": None, "flip": None, "contexts": None}
+        route.fulfill(response=answer, json=answer.json() | nothing | {"scores": scores})
+
+    page.route("**/api/why", empty)
+    click_cell(page, 5, 1)
+    page.get_by_text("No slot could choose a rule").wait_for()
+    assert page.locator("#panel-why .matrix").count() == 0

@@ -60,6 +60,7 @@ function matrix(play, why) {
     el("th", { title: ruleName(model(), rule) }, swatch(rule))));
   // A slot that may choose no rule has no scores.
   const slots = [...why.scores.keys()].filter((slot) => why.scores[slot].some(Number.isFinite));
+  if (!slots.length) return para("No slot could choose a rule: all of them are empty here.");
   const rows = slots.map((slot) => el("tr", {},
     el("th", { text: play.slotNames[slot] }),
     why.scores[slot].map((score, rule) => {
