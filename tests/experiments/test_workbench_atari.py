@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from nps.errors import UserError
 from nps.experiments import EXPERIMENTS
 from nps.experiments.atari import AtariTask, Config
 from nps.experiments.atari import workbench as module
@@ -45,9 +46,10 @@ def test_keys_are_the_games():
     assert bench_of(game="pong").keys == {"ArrowRight": [2], "ArrowLeft": [3], "f": [1]}
 
 
-def test_without_an_emulator_there_is_no_world(monkeypatch):
+def test_without_an_emulator_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert bench_of().world(0) is None
+    with pytest.raises(UserError, match=r"pip install .*\[atari\]"):
+        bench_of().world(0)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ale_py") is None, reason="needs ale-py")

@@ -131,11 +131,14 @@ def test_the_environment_that_was_recorded_can_be_played_in(tmp_path, suffix, st
     assert (after.step, after.event) == (step, "over")
 
 
-def test_a_world_of_another_size_or_not_installed_is_none(tmp_path):
+def test_a_world_of_another_size_is_none_and_one_not_installed_says_so(tmp_path):
     for name, size in (("nps-test/Lamp-v0", (10, 10)), ("nps-test/NoLamp-v0", None)):
-        path = tmp_path / f"{len(name)}.npz"
-        np.savez(path, **arrays_of(), **{KEY: Origin(name, size=size).array()})
-        assert bench_of(path).world(0) is None
+        np.savez(
+            tmp_path / f"{len(name)}.npz", **arrays_of(), **{KEY: Origin(name, size=size).array()}
+        )
+    assert bench_of(tmp_path / "16.npz").world(0) is None
+    with pytest.raises(UserError, match="NoLamp"):
+        bench_of(tmp_path / "18.npz").world(0)
     np.savez(tmp_path / "same.npz", **arrays_of(), **{KEY: Origin("nps-test/Lamp-v0").array()})
     bench = bench_of(tmp_path / "same.npz")
     assert bench.world(0) is not None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from nps.errors import UserError, extra
 from nps.experiments.world_models.imagination import OVER, Imagination, Reality
 from nps.experiments.world_models.scenes import Scene
 from nps.experiments.world_models.workbench import KEPT, WorldModelWorkbench
@@ -79,7 +80,7 @@ class AtariWorkbench(WorldModelWorkbench):
 
     def world(self, seed: int) -> World | None:
         if find_spec("ale_py") is None:
-            return None
+            raise UserError(f"playing needs the extra: {extra('atari')}")
         return Imagination(self, AtariReality(self.game, seed, self.task.device))
 
 

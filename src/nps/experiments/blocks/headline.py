@@ -13,6 +13,12 @@ from nps.worlds.blocks import action_count
 def headline(metrics: Metrics, config: Mapping[str, Any]) -> Headline:
     """Numbers and verdict of one tested run."""
     chance = 1 / action_count(config["objects"], config["stay"])
-    pushes = f"{metrics['moves_push']:.1%}" if "moves_push" in metrics else "–"
-    row = Row("Pushes predicted", pushes, f"{chance:.1%}", "a random action's outcome")
-    return ranking_headline(metrics, more=[row])
+    pushes, pushed = (
+        f"{metrics[name]:.1%}" if name in metrics else "–" for name in ("moves_push", "push_moved")
+    )
+    rows = [
+        # No other action moves the pusher there, so its own move may be all that is right.
+        Row("Pushes predicted", pushes, f"{chance:.1%}", "a random action's outcome"),
+        Row("The pushed block moves", pushed, "0.0%", "nothing moves"),
+    ]
+    return ranking_headline(metrics, more=rows)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nps.errors import UserError
 from nps.experiments.world_models.imagination import OVER, Imagination, Reality
 from nps.experiments.world_models.scenes import Scene
 from nps.experiments.world_models.workbench import WorldModelWorkbench
@@ -46,12 +45,9 @@ class CustomWorkbench(WorldModelWorkbench):
         origin = origin_of(locate(self.task.config.episodes)) if self.actions else None
         if origin is None:
             return None
-        try:
-            reality = GymnasiumReality(origin, seed, self.task)
-            height, width, channels = self.task.image
-            if reality.scene().images.shape[1:] != (height, width, channels):
-                return None
-        except UserError:  # not installed here, or of another version
+        reality = GymnasiumReality(origin, seed, self.task)
+        height, width, channels = self.task.image
+        if reality.scene().images.shape[1:] != (height, width, channels):
             return None
         return Imagination(self, reality)
 
