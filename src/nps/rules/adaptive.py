@@ -43,8 +43,8 @@ class AdaptiveNPS(GatedParallelNPS):
     training every slot fires** (`propose`), and its worth is learned beside it, from how much the
     update helped (`worth_loss`). A price says how much it has to help.
 
-    Both algorithms are its ends: with `most=1` one slot fires in a stage, as in Algorithm 1; with a
-    price that is negative all of them do.
+    Both algorithms are its ends: with `most=1` at most one slot fires in a stage, as in Algorithm
+    1; with a price of minus infinity all of them do.
 
     It takes the arguments of `SequentialNPS`, for slots that are vectors, its own steps (no
     kernels), and one more:
