@@ -92,7 +92,7 @@ class BlocksWorkbench(WorldModelWorkbench):
 
     @property
     def slot_names(self) -> tuple[str, ...]:
-        if self.probe is None or not self.slot_of.one_to_one:
+        if not self.slot_of.one_to_one:
             return super().slot_names
         return tuple(f"block {self.block_of[m]}" for m in range(self.model.actions.slots))
 
