@@ -1,7 +1,5 @@
 """A layer that decides how many slots fire: against a plain loop, and its two ends."""
 
-import io
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -176,14 +174,17 @@ def test_under_transforms(most):
     layer, slots = layer_of(most=most).eval(), torch.randn(6, 5, 6)
     expected = layer(slots)
     torch.testing.assert_close(torch.func.vmap(layer)(slots), expected)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(slots), expected)
+    proposed = torch.compile(layer.propose, fullgraph=True, backend="eager")(slots)
+    for ours, theirs in zip(proposed, layer.propose(slots), strict=True):
+        torch.testing.assert_close(ours, theirs)
     exported = torch.export.export(layer, (slots,)).module()
     torch.testing.assert_close(exported(slots), expected)
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(slots).dtype == slots.dtype
     order = torch.tensor([3, 0, 4, 1, 2])
     torch.testing.assert_close(layer(slots[:, order]), expected[:, order])
-    saved = io.BytesIO()
-    torch.save(layer.state_dict(), saved)
 
 
 def test_bad_input_is_one_line():
