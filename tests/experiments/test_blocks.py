@@ -108,19 +108,24 @@ def test_the_loss_is_that_of_a_plain_loop(negatives):
     assert 0 < negative < 2
 
 
+def encoded(model, batch, data):
+    """States before and after the transitions of a batch, as training encodes them; the actions."""
+    moments = [divmod(i, 4) for i in batch.index.tolist()]
+    images = [render(data.state(e, t + later)) for later in (0, 1) for e, t in moments]
+    model.encoder.train()  # the statistics of one batch, as in training
+    state, after = model.encode(torch.stack(images)).detach().chunk(2)
+    return state, after, torch.stack([data.action[moment] for moment in moments])
+
+
 @pytest.mark.parametrize("unit", ["loss", "regret"])
 @pytest.mark.parametrize("transition", ["snps", "pnps"])
 def test_the_free_energy_is_that_of_a_plain_loop(transition, unit):
     """All updates of one transition after the other, with the energies of whole states."""
     settings = {"objective": "free-energy", "energy_unit": unit, "energy_temperature": 0.3}
     task = task_of(transition=transition, rules=2, slot_dim=3, self_context=False, **settings)
-    model, batch, data = task.make_model(0), batch_of(task, 6), task.sets["train"]
-    moments = [divmod(i, 4) for i in batch.index.tolist()]
-    images = [render(data.state(e, t + later)) for later in (0, 1) for e, t in moments]
+    model, batch = task.make_model(0), batch_of(task, 6)
     loss, scalars = task.loss(model.train(), batch)
-    model.encoder.train()  # the statistics of one batch, as in training
-    state, after = model.encode(torch.stack(images)).detach().chunk(2)
-    action = torch.stack([data.action[moment] for moment in moments])
+    state, after, action = encoded(model, batch, task.sets["train"])
     log_prior, updated = (x.detach() for x in model.every_update(state, action))
     alone = transition == "pnps"
     choices = [[slot] for slot in range(5)] if alone else [list(range(5))]
@@ -149,13 +154,9 @@ def test_the_free_energy_is_that_of_a_plain_loop(transition, unit):
 def test_the_worth_of_updates_is_learned_from_energies():
     """An update is worth it if it lowers the energy of its slot by more than the price."""
     task = task_of(transition="anps", rules=2, slot_dim=3, firing_price=0.0)
-    model, batch, data = task.make_model(0), batch_of(task, 6), task.sets["train"]
-    moments = [divmod(i, 4) for i in batch.index.tolist()]
-    images = [render(data.state(e, t + later)) for later in (0, 1) for e, t in moments]
+    model, batch = task.make_model(0), batch_of(task, 6)
     loss, scalars = task.loss(model.train(), batch)
-    model.encoder.train()  # the statistics of one batch, as in training
-    state, after = model.encode(torch.stack(images)).detach().chunk(2)
-    action = torch.stack([data.action[moment] for moment in moments])
+    state, after, action = encoded(model, batch, task.sets["train"])
     new, worth = (x.detach() for x in model.propose(state, action, batch.noise[:, 2:]))
     found, helps = 0.0, 0
     for b, m in itertools.product(range(6), range(5)):

@@ -41,6 +41,10 @@ def make(kind, seed=0, slot_dim=5, rules=3, stages=2, slots=4, **options):
     if kind is Routing:
         options["num_slots"] = slots
     layer = kind(slot_dim, rules, stages=stages, **options).eval()
+    if kind is AdaptiveNPS:  # untrained it fires everywhere
+        weight, bias = layer.worth_network[-1].parameters()
+        torch.nn.init.normal_(weight)
+        torch.nn.init.zeros_(bias)
     return layer, torch.randn(1, slots, slot_dim)
 
 

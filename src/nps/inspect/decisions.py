@@ -113,7 +113,7 @@ class Decision:
         pairs = allowed.pairs()
         may = scores.isfinite() if pairs is None else pairs.expand_as(scores) & scores.isfinite()
         if isinstance(layer, AdaptiveNPS):
-            bids = self._worth(layer, seen, features, allowed)
+            bids = self._worth(layer, seen, features, allowed, may.any(-1))
         elif isinstance(layer, GatedParallelNPS):
             best = scores.masked_fill(~may, -torch.inf).amax(-1)
             bids = torch.stack([best, torch.zeros_like(best)], -1)
@@ -128,15 +128,14 @@ class Decision:
         seen: Float[Tensor, "S"],
         features: Float[Tensor, "1 M F"],
         allowed: Allowed,
+        able: Bool[Tensor, "M"],
     ) -> Float[Tensor, "M 2"]:
         """What each update is worth, and what it has to be worth."""
         slots = self.slots if self.selection is not None else self._with(seen)
         others = allowed.contexts(len(slots), layer.self_context, slots.device)
-        context = hard_choice(layer.bind(features, features), allowed=others)[0]
+        context = hard_choice(layer.bind(features, features).detach(), allowed=others)[0]
         worth = layer.worth_of(slots, features[0], context)
-        return torch.stack(
-            [worth, layer.threshold(worth, torch.ones_like(worth)).expand_as(worth)], -1
-        )
+        return torch.stack([worth, layer.threshold(worth, able.to(worth.dtype))], -1)
 
     def _with(self, seen: Float[Tensor, "S"]) -> Float[Tensor, "M *slot"]:
         """The slots, had the one in question these numbers."""

@@ -3,7 +3,8 @@
 Where margins are linear, the distance to a rival is margin / |gradient|, in closed form. Elsewhere
 the margin is linearised again and again, as DeepFool does (Moosavi-Dezfooli et al., 2016), until
 the choice flips; from there the nearest point of the boundary is looked for in the same way. What
-is returned was tried: it does flip, and a slightly shorter change in its direction does not.
+is returned was tried: it does flip, and a slightly shorter change in its direction does not. Where
+a network decides (`AdaptiveNPS`), a nearer flip may be missed, and rarely all of them.
 """
 
 from __future__ import annotations

@@ -134,8 +134,11 @@ def bids_of(
     m = features.shape[-2]
     if isinstance(layer, AdaptiveNPS):
         worth = layer.worth_of(slots, features, choices.context)
-        least = layer.threshold(worth, choices.rule.sum(-1)).expand_as(worth)
-        return torch.stack([worth, least], -1).reshape(m, 2).float()
+        return (
+            torch.stack([worth, layer.threshold(worth, choices.rule.sum(-1))], -1)
+            .reshape(m, 2)
+            .float()
+        )
     if isinstance(layer, GatedParallelNPS):
         won = (choices.rule * choices.rule_scores).sum(-1).reshape(m)
         return torch.stack([won, torch.zeros_like(won)], -1)

@@ -149,7 +149,8 @@ class AdaptiveNPS(GatedParallelNPS):
         new = self.apply_rule(slots, primary, rule, context)
         if slot_mask is not None:
             new = torch.where(slot_mask.unsqueeze(-1), new, given)
-        return new, self.worth_of(slots, features, context)
+        # Learning what updates are worth changes neither slots nor contexts.
+        return new, self.worth_of(slots.detach(), features.detach(), context.detach())
 
     def worth_of(
         self,
@@ -159,24 +160,24 @@ class AdaptiveNPS(GatedParallelNPS):
     ) -> Float[Tensor, "*batch M"]:
         """What the updates of all slots in these contexts are worth; above zero they fire.
 
-        It reads what rules and what selection see of both slots, and takes all of it as it is:
-        learning what updates are worth changes neither slots nor contexts.
+        It reads what rules and what selection see of both slots.
         """
         kind = self.rules.embedding.dtype
-        own = torch.cat([slots.detach().to(kind), features.detach().to(kind)], -1)
-        pair = torch.cat([own, pick(context.detach(), own)], -1)
+        own = torch.cat([slots.to(kind), features.to(kind)], -1)
+        pair = torch.cat([own, pick(context, own)], -1)
         with torch.autocast(slots.device.type, enabled=False):
             worth: Tensor = self.worth_network(pair)
         return exact(worth.squeeze(-1))
 
     def threshold(
         self, worth: Float[Tensor, "*batch M"], able: Float[Tensor, "*batch M"]
-    ) -> Float[Tensor, "*batch 1"]:
-        """Slots worth more than this fire: than 0, and than the best slot that is one too many."""
+    ) -> Float[Tensor, "*batch M"]:
+        """Slots worth more than this fire: than 0 and, with a limit, than all but a few others."""
         if self.most is None or self.most >= worth.shape[-1]:
-            return torch.zeros_like(worth[..., :1])
-        ranked = torch.where(able > 0, worth, NOT_ALLOWED)
-        return ranked.topk(self.most + 1, -1).values[..., -1:].clamp(min=0.0)
+            return torch.zeros_like(worth)
+        ranked = torch.where(able > 0, worth, NOT_ALLOWED).topk(self.most + 1, -1).values
+        last, next_one = ranked[..., -2:-1], ranked[..., -1:]
+        return torch.where(worth >= last, next_one, last).clamp(min=0.0)
 
 
 def worth_loss(
